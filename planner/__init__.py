@@ -1,0 +1,1 @@
+"""What to do next: estimates, ranking and decisions, from the profiler's facts."""

@@ -1,0 +1,1 @@
+"""Readers: a trace file of some format in, a `Trace` out."""

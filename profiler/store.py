@@ -1,0 +1,88 @@
+"""`.qrprof/` in the working folder: where runs are kept, and which one is meant."""
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from qrprof.profiler.errors import Exit, QrprofError
+
+FOLDER = ".qrprof"
+RUN_FILE = "run.json"
+
+
+def run_file(rank: int) -> str:
+    """File name of a rank's run record in the run's folder."""
+    return RUN_FILE if rank == 0 else f"run.rank{rank}.json"
+
+
+def open_store(root: Path) -> Path:
+    """Make `root/.qrprof` (mode 0700, ignored by git) if needed and return it.
+
+    Raises QrprofError where the folder cannot be written.
+    """
+    store = root / FOLDER
+    try:
+        (store / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
+        store.chmod(0o700)
+        ignore = store / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+        probe = store / f".probe-{os.getpid()}"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise QrprofError(
+            f"cannot write {store}: {error.strerror}; make the folder writable or give another with --out"
+        ) from None
+    return store
+
+
+def new_run_id(script: str, now: datetime) -> str:
+    """`20260131-235959-train`: sorts by time and says what ran."""
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", Path(script).stem).strip("-")[:40] or "run"
+    return f"{now:%Y%m%d-%H%M%S}-{stem}"
+
+
+def make_run_folder(runs: Path, run_id: str) -> Path:
+    """Make a new folder for a run; a taken id gets `-2`, `-3`, ..."""
+    for number in range(1, 1000):
+        folder = runs / (run_id if number == 1 else f"{run_id}-{number}")
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise QrprofError(f"cannot write {folder}: {error.strerror}; give another folder with --out") from None
+        return folder
+    raise QrprofError(f"no free name for run {run_id} in {runs}; remove old runs")
+
+
+def run_folders(root: Path) -> Iterator[Path]:
+    """Complete runs in `root/.qrprof`, oldest first. A folder without `run.json` is not a run."""
+    runs = root / FOLDER / "runs"
+    if runs.is_dir():
+        found = [folder for folder in runs.iterdir() if (folder / RUN_FILE).is_file()]
+        yield from sorted(found, key=lambda folder: (folder / RUN_FILE).stat().st_mtime_ns)
+
+
+def find_run(root: Path, name: str | None) -> Path:
+    """The folder of the run called `name`: an id, the unique start of one, a path, or None for the last run.
+
+    Raises QrprofError (exit code 2) where none or several match.
+    """
+    if name is not None and (Path(name) / RUN_FILE).is_file():
+        return Path(name)
+    folders = list(run_folders(root))
+    if not folders:
+        raise QrprofError(f"no runs in {root / FOLDER}; record one with `qrprof trace train.py`", Exit.USAGE)
+    if name is None:
+        return folders[-1]
+    exact = [folder for folder in folders if folder.name == name]
+    matches = exact or [folder for folder in folders if folder.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    known = ", ".join(folder.name for folder in (matches or folders)[-3:])
+    problem = "is ambiguous" if matches else "is unknown"
+    raise QrprofError(f"run {name!r} {problem} in {root / FOLDER}; it has {known}; list all with `qrprof runs`", Exit.USAGE)

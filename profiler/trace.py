@@ -1,0 +1,91 @@
+"""`Trace`: the events of one process as integer-nanosecond columns, and its cache on disk."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from qrprof.profiler.events import COLUMNS, DEVICE_WORK, HOST, MARK_PREFIX
+
+CACHE_SCHEMA = "1"
+
+DEFAULTS: dict[str, Any] = {
+    "device": HOST,
+    "track": 0,
+    "correlation": 0,
+    "sequence": -1,
+    "shapes": "",
+    "dtypes": "",
+    "bytes": -1,
+}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Events sorted by start (longer first on ties), one row each; columns as in `events.COLUMNS`.
+
+    `base_ns` is the wall time of the trace's zero. `warnings` says what the reader had to skip.
+    """
+
+    events: pd.DataFrame
+    base_ns: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @staticmethod
+    def from_rows(rows: Iterable[Mapping[str, Any]]) -> "Trace":
+        """Build a trace from dicts; `kind`, `name`, `start` and `end` are required, the rest has defaults."""
+        return Trace(to_columns({**DEFAULTS, **row} for row in rows))
+
+    def of_kind(self, *kinds: str) -> pd.DataFrame:
+        return self.events[self.events["kind"].isin(kinds)]
+
+    def device_work(self) -> pd.DataFrame:
+        """Kernels, copies and memsets: what keeps a device busy."""
+        return self.of_kind(*DEVICE_WORK)
+
+    def marks(self) -> list[tuple[int, int]]:
+        """(step index, start ns) of the recorder's step boundaries, in order of time."""
+        names = self.events["name"].astype(str)
+        found = self.events[names.str.startswith(MARK_PREFIX)]
+        return [(int(str(n)[len(MARK_PREFIX) :]), int(s)) for n, s in zip(found["name"], found["start"], strict=True)]
+
+
+def to_columns(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    frame = pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(COLUMNS)
+    return sort_events(frame)
+
+
+def sort_events(frame: pd.DataFrame) -> pd.DataFrame:
+    order = frame.assign(minus_end=-frame["end"]).sort_values(["start", "minus_end"], kind="stable").index
+    return frame.loc[order].reset_index(drop=True)
+
+
+def write_cache(trace: Trace, path: Path) -> None:
+    """Write the columns as parquet, by a temporary name and a rename."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(trace.events, preserve_index=False)
+    meta = {"schema": CACHE_SCHEMA, "base_ns": str(trace.base_ns), "warnings": "\n".join(trace.warnings)}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **meta})
+    temporary = path.with_suffix(".tmp")
+    pq.write_table(table, temporary)
+    temporary.replace(path)
+
+
+def read_cache(path: Path) -> Trace | None:
+    """Read a cache written by `write_cache`; None where it is missing, broken or of another schema."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid):
+        return None
+    meta = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items() if key != b"pandas"}
+    if meta.get("schema") != CACHE_SCHEMA:
+        return None
+    warnings = tuple(line for line in meta["warnings"].split("\n") if line)
+    return Trace(table.to_pandas().astype(COLUMNS), int(meta["base_ns"]), warnings)

@@ -1,0 +1,69 @@
+"""The only formatter and parser of quantities. Three significant digits, the unit always printed."""
+
+import math
+
+MISSING = "–"  # not measured; never 0
+
+_TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+
+
+def digits(value: float) -> str:
+    """`value` with three significant digits and no exponent below 1e6."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{min(places, 6)}f}"
+    return text
+
+
+def time(ns: float | None) -> str:
+    """A duration in ns as text: `1.23 ms`, `45.6 us`, `–`."""
+    if ns is None:
+        return MISSING
+    for scale, unit in _TIME:
+        if abs(ns) >= 0.9995 * scale:
+            return f"{digits(ns / scale)} {unit}"
+    return f"{digits(ns)} ns"
+
+
+def share(fraction: float | None) -> str:
+    """A share in 0..1 as `12.3 %`."""
+    return MISSING if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def ratio(x: float | None) -> str:
+    """A speedup old/new as `1.42x`; above 100 it is an order of magnitude, not a figure."""
+    if x is None:
+        return MISSING
+    if math.isinf(x):
+        return "inf"
+    return f"{x:.2f}x" if x < 10 else f"{x:.1f}x" if x < 100 else ">100x"
+
+
+def size(count: float | None) -> str:
+    """Bytes as `1.50 MiB`."""
+    if count is None:
+        return MISSING
+    for scale, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if abs(count) >= scale:
+            return f"{digits(count / scale)} {unit}"
+    return f"{count:.0f} B"
+
+
+def rate(flops_per_second: float | None) -> str:
+    """Flop/s as `1.23 TFLOP/s`."""
+    if flops_per_second is None:
+        return MISSING
+    for scale, unit in ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s")):
+        if abs(flops_per_second) >= scale:
+            return f"{digits(flops_per_second / scale)} {unit}"
+    return f"{digits(flops_per_second)} FLOP/s"
+
+
+def calls(count: float | None) -> str:
+    """Calls a step: whole numbers plainly, others (1 call each 10 steps) with up to three digits."""
+    if count is None:
+        return MISSING
+    return f"{count:,.0f}" if abs(count - round(count)) < 1e-9 else digits(count)
