@@ -6,10 +6,17 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import platformdirs
+
 from qrprof.profiler.errors import Exit, QrprofError
 
 FOLDER = ".qrprof"
 RUN_FILE = "run.json"
+
+
+def cache_folder() -> Path:
+    """The user's cache: what belongs to no project (measured devices, matrix samples). $QRPROF_CACHE overrides it."""
+    return Path(os.environ.get("QRPROF_CACHE") or platformdirs.user_cache_dir("qrprof"))
 
 
 def run_file(rank: int) -> str:
@@ -85,4 +92,6 @@ def find_run(root: Path, name: str | None) -> Path:
         return matches[0]
     known = ", ".join(folder.name for folder in (matches or folders)[-3:])
     problem = "is ambiguous" if matches else "is unknown"
-    raise QrprofError(f"run {name!r} {problem} in {root / FOLDER}; it has {known}; list all with `qrprof runs`", Exit.USAGE)
+    raise QrprofError(
+        f"run {name!r} {problem} in {root / FOLDER}; it has {known}; list all with `qrprof runs`", Exit.USAGE
+    )

@@ -1,0 +1,227 @@
+"""What could be made faster, and what the step would gain: the ranked list of targets."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from qrprof.planner.advice import Facts, advise
+from qrprof.planner.amdahl import ceiling_x
+from qrprof.planner.counts import Work, work
+from qrprof.planner.estimate import Basis, Estimate, ceiling
+from qrprof.planner.roofline import Levels, remaining
+from qrprof.profiler import units
+from qrprof.profiler.devices import Peaks
+from qrprof.profiler.linalg import by_signature, row_signature
+from qrprof.profiler.noise import Noise
+from qrprof.profiler.partition import Partition
+from qrprof.profiler.runinfo import LinalgCall, RunInfo
+
+WEAK_SHARE: Final = 0.2  # of a target's time without shapes, above which its basis is a mere ceiling
+WORKERS: Final = 4  # loader processes of a typical machine, for the middle estimate
+TF32_KERNELS: Final = ("tf32", "tensorop")  # in names of kernels that take float to the tensor cores
+HOST_COPIES: Final = ("HtoD", "DtoH")  # bound by the bus, whose rate is not measured
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing to make faster. Times are ns of a mean step. None: withheld, the times are no shares of a step."""
+
+    key: str
+    kind: str  # "op" or "gap"
+    calls: float | None  # a step; None where it has no meaning
+    ns: float
+    share: float | None
+    ceiling_x: float | None
+    achievable_ns: Estimate | None  # that would remain
+    gain_ns: Estimate | None  # that the step would save
+    overlap: bool  # other streams worked at the same time: the step may gain less
+    dont_bother: str | None  # the reason, with numbers
+    advice: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What targets are judged by."""
+
+    step_ns: float  # that shares and gains are of
+    on_device: bool
+    withheld: bool
+    run: RunInfo
+    peaks: Peaks | None
+    noise: Noise | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """All calls of one op with the same inputs."""
+
+    ns: float
+    calls: float
+    shapes: str
+    todo: Work | None
+    levels: Levels | None  # ns that would remain, not more than `ns`; None: unknown
+    tf32: bool
+    host_copy: bool
+
+
+def rank(partition: Partition, run: RunInfo, peaks: Peaks | None, noise: Noise | None) -> list[Target]:
+    """All keys of the partition as targets, the largest expected gain first; shares sum to 1.
+
+    The expected gain is the middle estimate; of a bare ceiling it is half of the most, which is only a rule for the
+    order. On ties the cheaper fix comes first: a gap before an op. Where the partition is withheld, times are as
+    recorded, nothing is estimated and the largest time comes first. Without a measured step (`step_ns` None) the
+    recorded step takes its place. Peaks of another kind of device than the run's are ignored.
+    """
+    if peaks is not None and (peaks.kind == "cpu") == partition.on_device:
+        peaks = None
+    step = partition.recorded_ns if partition.step_ns is None or partition.withheld else partition.step_ns
+    evidence = Evidence(step, partition.on_device, partition.withheld is not None, run, peaks, noise)
+    calls = {str(key): frame for key, frame in partition.calls.groupby("key", observed=True)}
+    found = [
+        judge(str(key), rows, calls.get(str(key), partition.calls.iloc[:0]), evidence)
+        for key, rows in partition.rows.groupby("key", observed=True)
+    ]
+    return sorted(found, key=lambda target: (-expected_gain(target), target.kind != "gap", target.key))
+
+
+def expected_gain(target: Target) -> float:
+    """ns of the step, by which targets are ordered: see `rank`."""
+    gain = target.gain_ns
+    if gain is None:
+        return target.ns
+    return gain.high / 2 if gain.mid is None else gain.mid
+
+
+def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence) -> Target:
+    """The target made of all rows of one key."""
+    ns, kind = float(rows["ns"].sum()), str(rows["kind"].iloc[0])
+    parts = split(key, rows, calls, evidence.peaks) if kind == "op" else []
+    count = float(calls["calls"].sum()) if len(calls) else None
+    left = None if evidence.withheld else achievable(key, ns, parts, str(most(rows, "op")), evidence.step_ns)
+    gain = left.off(ns) if left else None
+    facts = gather(key, ns, count, rows, parts, left, evidence)
+    advice, why = advise(facts)
+    return Target(
+        key=key,
+        kind=kind,
+        calls=count,
+        ns=ns,
+        share=ns / evidence.step_ns if left else None,
+        ceiling_x=ceiling_x(evidence.step_ns, min(ns, evidence.step_ns)) if left else None,
+        achievable_ns=left,
+        gain_ns=gain,
+        overlap=bool(rows["overlap"].any()),
+        dont_bother=below_noise(gain, evidence) if gain else None,
+        advice=advice,
+        why=why,
+    )
+
+
+def split(key: str, rows: pd.DataFrame, calls: pd.DataFrame, peaks: Peaks | None) -> list[Part]:
+    """An op's rows by the inputs that they were called with."""
+    counts = calls.groupby(["shapes", "dtypes"], observed=True)["calls"].sum().to_dict()
+    return [
+        part(key, str(shapes), str(dtypes), group, float(counts.get((shapes, dtypes), 0.0)), peaks)
+        for (shapes, dtypes), group in rows.groupby(["shapes", "dtypes"], observed=True)
+    ]
+
+
+def part(key: str, shapes: str, dtypes: str, rows: pd.DataFrame, calls: float, peaks: Peaks | None) -> Part:
+    ns = float(rows["ns"].sum())
+    kernels, main = " ".join(rows["kernel"].unique()), str(most(rows, "kernel"))
+    todo = work(key, shapes, dtypes)
+    tf32 = dtypes.startswith("float") and any(mark in kernels for mark in TF32_KERNELS)
+    host_copy = any(mark in main for mark in HOST_COPIES)
+    levels = None
+    if todo is not None and peaks is not None and calls > 0 and not host_copy:
+        levels = remaining(todo, calls, peaks, tf32)
+    capped = None if levels is None else Levels(*(min(level, ns) for level in levels))
+    return Part(ns, calls, shapes, todo, capped, tf32, host_copy)
+
+
+def most(rows: pd.DataFrame, column: str) -> object:
+    """The value of `column` with the most time."""
+    return rows.groupby(column, observed=True)["ns"].sum().idxmax()
+
+
+def achievable(key: str, ns: float, parts: list[Part], blamed: str, step: float) -> Estimate:
+    """What would remain of a target's `ns`."""
+    if key == "gap:data":
+        return with_workers(ns, step, "MultiProcessing" in blamed)
+    unknown = sum(part.ns for part in parts if part.levels is None)
+    if not parts or unknown >= ns:
+        return ceiling(ns)
+    levels = [part.levels or Levels(0.0, part.ns, part.ns) for part in parts]
+    low, mid, high = (min(sum(column), ns) for column in zip(*levels, strict=True))
+    weak = unknown > WEAK_SHARE * ns
+    return Estimate(low, None if weak else mid, high, Basis.CEILING if weak else Basis.ROOFLINE)
+
+
+def with_workers(ns: float, step: float, has_workers: bool) -> Estimate:
+    """The wait for data with worker processes that load while the rest of the step runs.
+
+    A batch takes `ns` to load, or, where workers load already and do not keep up, a whole step. k workers (k times as
+    many) leave max(0, batch / k - rest) visible: k = 1 at worst, 4 in the middle, nothing at best. A ceiling, because
+    the work of loading is not known and free cores are assumed.
+    """
+    batch, rest = step if has_workers else ns, max(step - ns, 0.0)
+
+    def left(workers: int) -> float:
+        return min(ns, max(0.0, batch / workers - rest))
+
+    return Estimate(0.0, left(WORKERS), left(1), Basis.CEILING)
+
+
+def below_noise(gain: Estimate, evidence: Evidence) -> str | None:
+    """Why a gain would not be seen; None where it would, or where the noise was not measured."""
+    noise, step = evidence.noise, evidence.step_ns
+    if noise is None or gain.high >= 2 * noise.fraction * step:
+        return None
+    return (
+        f"at most {units.time(gain.high)} of a step of {units.time(step)}, under twice its {noise.name} noise of"
+        f" {units.time(noise.fraction * step)}"
+    )
+
+
+def gather(
+    key: str,
+    ns: float,
+    calls: float | None,
+    rows: pd.DataFrame,
+    parts: list[Part],
+    left: Estimate | None,
+    evidence: Evidence,
+) -> Facts:
+    """What the advice is chosen by."""
+    main = max(parts, key=lambda part: part.ns, default=None)
+    todo = main.todo if main else None
+    return Facts(
+        key=key,
+        ns=ns,
+        step_ns=evidence.step_ns if left else None,
+        calls=calls,
+        on_device=evidence.on_device,
+        run=evidence.run,
+        peaks=evidence.peaks,
+        work_kind=todo.kind if todo else "",
+        shapes=main.shapes if main else "",
+        dtype=todo.dtype if todo else "",
+        same_calls=main.calls if main else 0.0,
+        flops=sum(part.calls * part.todo.flops for part in parts if part.todo),
+        tf32=main is not None and main.tf32,
+        host_copy=main is not None and main.host_copy,
+        phase=str(most(rows, "phase")),
+        blamed=str(most(rows, "op")),
+        where=str(most(rows, "where")),
+        linalg=recorded_calls(key, rows, evidence.run),
+        achievable=left,
+    )
+
+
+def recorded_calls(key: str, rows: pd.DataFrame, run: RunInfo) -> tuple[LinalgCall, ...]:
+    """The linalg calls of the unprofiled steps that these rows are of."""
+    recorded = by_signature(run.linalg)
+    found = {row_signature(key, *inputs) for inputs in zip(rows["shapes"], rows["dtypes"], strict=True)}
+    return tuple(call for signature in found if signature for call in recorded.get(signature, []))
