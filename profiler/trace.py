@@ -1,15 +1,19 @@
 """`Trace`: the events of one process as integer-nanosecond columns, and its cache on disk."""
 
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from qrprof.profiler.events import COLUMNS, DEVICE_WORK, HOST, MARK_PREFIX
 
 CACHE_SCHEMA = "1"
+MARK = re.compile(re.escape(MARK_PREFIX) + "([0-9]+)")
 
 DEFAULTS: dict[str, Any] = {
     "device": HOST,
@@ -47,9 +51,10 @@ class Trace:
 
     def marks(self) -> list[tuple[int, int]]:
         """(step index, start ns) of the recorder's step boundaries, in order of time."""
-        names = self.events["name"].astype(str)
-        found = self.events[names.str.startswith(MARK_PREFIX)]
-        return [(int(str(n)[len(MARK_PREFIX) :]), int(s)) for n, s in zip(found["name"], found["start"], strict=True)]
+        names = self.events["name"].cat.categories
+        steps = {name: int(mark[1]) for name in names if (mark := MARK.fullmatch(name))}
+        found = self.events[self.events["name"].isin(list(steps))]
+        return [(steps[name], int(start)) for name, start in zip(found["name"], found["start"], strict=True)]
 
 
 def to_columns(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -58,21 +63,24 @@ def to_columns(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def sort_events(frame: pd.DataFrame) -> pd.DataFrame:
-    order = frame.assign(minus_end=-frame["end"]).sort_values(["start", "minus_end"], kind="stable").index
-    return frame.loc[order].reset_index(drop=True)
+    order = np.lexsort((-frame["end"].to_numpy(), frame["start"].to_numpy()))  # stable; the last key counts first
+    return frame.take(order).reset_index(drop=True)
 
 
 def write_cache(trace: Trace, path: Path) -> None:
-    """Write the columns as parquet, by a temporary name and a rename."""
+    """Write the columns as parquet, by a temporary name and a rename. Raises OSError where it cannot be written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(trace.events, preserve_index=False)
     meta = {"schema": CACHE_SCHEMA, "base_ns": str(trace.base_ns), "warnings": "\n".join(trace.warnings)}
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **meta})
-    temporary = path.with_suffix(".tmp")
-    pq.write_table(table, temporary)
-    temporary.replace(path)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")  # two processes may write the same cache
+    try:
+        pq.write_table(table, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_cache(path: Path) -> Trace | None:
@@ -82,10 +90,10 @@ def read_cache(path: Path) -> Trace | None:
 
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid):
+        meta = table.schema.metadata or {}
+        if meta.get(b"schema") != CACHE_SCHEMA.encode():
+            return None
+        warnings = tuple(line for line in meta[b"warnings"].decode().split("\n") if line)
+        return Trace(table.to_pandas()[list(COLUMNS)].astype(COLUMNS), int(meta[b"base_ns"]), warnings)
+    except (OSError, pa.ArrowException, KeyError, ValueError):
         return None
-    meta = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items() if key != b"pandas"}
-    if meta.get("schema") != CACHE_SCHEMA:
-        return None
-    warnings = tuple(line for line in meta["warnings"].split("\n") if line)
-    return Trace(table.to_pandas().astype(COLUMNS), int(meta["base_ns"]), warnings)

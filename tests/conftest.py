@@ -1,0 +1,232 @@
+"""What tests share: `build` makes small traces and run records, `workshop` runs scripts, traced and plain."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qrprof.profiler.events import ANNOTATION, COPY, KERNEL, MARK_PREFIX, OP, RUNTIME
+from qrprof.profiler.load import load_run
+from qrprof.profiler.partition import Partition, partition
+from qrprof.profiler.runinfo import Block, LinalgCall, RecordedStep, RunInfo
+from qrprof.profiler.trace import Trace
+
+Row = dict[str, Any]
+
+
+class Build:
+    """Rows for `Trace.from_rows`, times in ns; host rows are on thread 1, device work on device 0, stream 7."""
+
+    @staticmethod
+    def op(name: str, start: int, end: int, thread: int = 1, **columns: Any) -> Row:
+        return {"kind": OP, "name": name, "start": start, "end": end, "track": thread, **columns}
+
+    @staticmethod
+    def note(name: str, start: int, end: int, thread: int = 1) -> Row:
+        return {"kind": ANNOTATION, "name": name, "start": start, "end": end, "track": thread}
+
+    @staticmethod
+    def mark(number: int, at: int, thread: int = 1) -> Row:
+        return Build.note(f"{MARK_PREFIX}{number}", at, at + 1, thread)
+
+    @staticmethod
+    def call(name: str, start: int, end: int, correlation: int = 0, thread: int = 1) -> Row:
+        return {
+            "kind": RUNTIME,
+            "name": name,
+            "start": start,
+            "end": end,
+            "track": thread,
+            "correlation": correlation,
+        }
+
+    @staticmethod
+    def launch(correlation: int, start: int, end: int, thread: int = 1) -> Row:
+        return Build.call("cudaLaunchKernel", start, end, correlation, thread)
+
+    @staticmethod
+    def kernel(name: str, start: int, end: int, correlation: int = 0, stream: int = 7, kind: str = KERNEL) -> Row:
+        return {
+            "kind": kind,
+            "name": name,
+            "start": start,
+            "end": end,
+            "device": 0,
+            "track": stream,
+            "correlation": correlation,
+        }
+
+    @staticmethod
+    def copy(name: str, start: int, end: int, correlation: int = 0, stream: int = 7) -> Row:
+        return Build.kernel(name, start, end, correlation, stream, COPY)
+
+    @staticmethod
+    def linalg(
+        op: str, shape: Sequence[int], site: str = "", ns: float | None = None, calls: float = 1.0
+    ) -> LinalgCall:
+        return LinalgCall(
+            op=op,
+            shape=list(shape),
+            dtype="float32",
+            strides=[],
+            device="cuda" if ns is None else "cpu",
+            site=site,
+            calls_per_step=1.0,
+            ns_per_step=ns,
+        )
+
+    @staticmethod
+    def run(
+        durations_ns: Sequence[int] = (),
+        weights: dict[int, float] | None = None,
+        linalg: Sequence[LinalgCall] = (),
+    ) -> RunInfo:
+        """A run whose unprofiled steps took `durations_ns`, with `weights` of the recorded steps by number."""
+        kinds = ["A"] * len(durations_ns)
+        block = Block(clock="device events", first_step=0, durations_ns=list(durations_ns), kinds=kinds)
+        return RunInfo(
+            schema_number=1,
+            id="20260101-000000-train",
+            created="2026-01-01T00:00:00+00:00",
+            command=["train.py"],
+            cwd="/work",
+            step_source="optimizer AdamW",
+            rank=0,
+            world_size=1,
+            versions={},
+            devices=[],
+            threads=1,
+            period=1,
+            kinds=[],
+            unprofiled=[block] if durations_ns else [],
+            recorded=[RecordedStep(index=n, kind="A", weight=w) for n, w in (weights or {}).items()],
+            linalg=list(linalg),
+            repeats=[],
+            notes=[],
+            trace="rank0.trace.json.gz",
+            exit_code=0,
+        )
+
+    @staticmethod
+    def divide(rows: Sequence[Row], run: RunInfo) -> Partition:
+        return partition(Trace.from_rows(rows), run)
+
+    @staticmethod
+    def recorded(parts: Partition, *columns: str) -> dict[Any, float]:
+        """Recorded ns of a partition by key and op, or by other columns; rows without time are left out."""
+        sums = parts.rows.groupby(list(columns or ("key", "op")))["recorded_ns"].sum()
+        one = len(columns) == 1
+        return {name[0] if one and isinstance(name, tuple) else name: ns for name, ns in sums.items() if ns > 0}
+
+    @staticmethod
+    def calls(parts: Partition) -> dict[str, float]:
+        return {str(key): ns for key, ns in parts.calls.groupby("key")["calls"].sum().items()}
+
+
+@pytest.fixture(scope="session")
+def build() -> type[Build]:
+    return Build
+
+
+SETUP = """\
+import os, sys, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step():
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended in `folder`."""
+
+    folder: Path
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> list[str]:
+        """The lines of talk on stderr, without their prefix."""
+        return [line.removeprefix("qrprof: ") for line in self.err.splitlines() if line.startswith("qrprof: ")]
+
+    @property
+    def script_err(self) -> str:
+        """What the script itself wrote to stderr."""
+        return "".join(line for line in self.err.splitlines(keepends=True) if not line.startswith("qrprof: "))
+
+    @property
+    def run_folders(self) -> list[Path]:
+        return sorted((self.folder / ".qrprof" / "runs").iterdir())
+
+    def load(self, rank: int = 0) -> tuple[RunInfo, Trace]:
+        (folder,) = self.run_folders
+        return load_run(folder, rank)
+
+    @property
+    def run(self) -> RunInfo:
+        return self.load()[0]
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A folder with scripts, which run there in a child as a person would start them."""
+
+    folder: Path
+    setup: str = SETUP
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "QRPROF_CACHE": str(self.folder / "cache")}
+        return os.environ | own | changes
+
+    def start(self, *command: str, **changes: str) -> "subprocess.Popen[str]":
+        """Start `python COMMAND...` in a session of its own, with pipes."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.folder,
+            env=self.environment(**changes),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ended(self, process: "subprocess.Popen[str]", stdin: str | None = None) -> Ended:
+        try:
+            out, err = process.communicate(stdin, timeout=120)
+        finally:
+            process.kill()
+        return Ended(self.folder, process.returncode, out, err)
+
+    def python(self, *command: str, stdin: str = "", **changes: str) -> Ended:
+        return self.ended(self.start(*command, **changes), stdin)
+
+    def trace(self, *command: str, stdin: str = "", **changes: str) -> Ended:
+        return self.python("-m", "qrprof", "trace", *command, stdin=stdin, **changes)
+
+    def train(self, body: str, *options: str, stdin: str = "", **changes: str) -> Ended:
+        """Trace a script that has a small model and `step()`, one optimizer step of it."""
+        self.write("train.py", self.setup + body)
+        return self.trace(*options, "train.py", stdin=stdin, **changes)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path)
