@@ -1,0 +1,99 @@
+"""The command line: a table of commands, each imported only when it is called, and the way errors leave."""
+
+import difflib
+import importlib
+import io
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+import click
+
+from qrprof import __version__
+from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.tui.output import say
+
+
+class Entry(NamedTuple):
+    name: str
+    module: str  # holds the click command as `command`
+    help: str
+
+
+COMMANDS = (
+    Entry("trace", "qrprof.tui.commands.trace", "Run a PyTorch program and record what its steps do."),
+    Entry("runs", "qrprof.tui.commands.runs", "List the recorded runs."),
+    Entry("rank", "qrprof.tui.commands.rank", "Rank what, if it were faster, would make the step faster."),
+    Entry("show", "qrprof.tui.commands.show", "Show one row of the ranking in full."),
+    Entry("doctor", "qrprof.tui.commands.doctor", "Check what works on this machine."),
+)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by `COMMANDS` alone, so that help and usage errors import none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [entry.name for entry in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for entry in COMMANDS:
+            if entry.name == cmd_name:
+                command: click.Command = importlib.import_module(entry.module).command
+                return command
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            near = difflib.get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+            raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(entry.name, entry.help) for entry in COMMANDS])
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: qrprof trace train.py && qrprof rank",
+)
+@click.version_option(__version__, message="qrprof %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Profile an unmodified PyTorch program and learn which kernel, if faster, would make the whole program faster."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def usage_line(error: click.ClickException) -> str:
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{error.format_message()} (see `{ctx.command_path if ctx else 'qrprof'} --help`)"
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; what a person can act on becomes one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a kernel's name must not end a report on a C locale
+    try:
+        code = cli.main(args, prog_name="qrprof", standalone_mode=False)
+        return int(code or Exit.OK)
+    except click.ClickException as error:
+        say(usage_line(error))
+        return Exit.USAGE
+    except QrprofError as error:
+        say(str(error))
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return Exit.INTERRUPTED
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    sys.exit(run(args))

@@ -1,0 +1,90 @@
+"""`qrprof runs`: what has been recorded in the working folder."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from qrprof.profiler import units
+from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.runinfo import RunInfo, read_run_info
+from qrprof.profiler.store import RUN_FILE, run_folders
+from qrprof.tui.output import Column, field, name, say, table, write, write_json
+
+COLUMNS = (
+    Column("id"),
+    Column("created"),
+    Column("command", wraps=True),
+    Column("step", right=True),
+    Column("recorded", right=True),
+    Column("ranks", right=True),
+)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run's folder with its record, or with the reason why it cannot be read."""
+
+    folder: Path
+    run: RunInfo | None
+    broken: str | None = None
+
+
+def look(folder: Path) -> Listed:
+    try:
+        return Listed(folder, read_run_info(folder / RUN_FILE))
+    except QrprofError as error:
+        return Listed(folder, None, str(error))
+
+
+def ranks(listed: Listed) -> str:
+    """Ranks of the run; "3 of 8" where files of some are missing."""
+    world = listed.run.world_size if listed.run else 1
+    there = 1 + len(list(listed.folder.glob("run.rank*.json")))
+    return str(world) if there == world else f"{there} of {world}"
+
+
+def record(listed: Listed) -> dict[str, object]:
+    run = listed.run
+    step = run.step_ns() if run else None
+    return {
+        "id": listed.folder.name,
+        "created": run.created if run else None,
+        "command": run.command if run else None,
+        "step_ms": None if step is None else step / 1e6,
+        "steps_recorded": len(run.recorded) if run else None,
+        "ranks": run.world_size if run else None,
+        "broken": listed.broken,
+    }
+
+
+@click.command(epilog="Example: qrprof runs --json")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json: bool) -> int:
+    """List the recorded runs.
+
+    Those in .qrprof of the working folder, oldest first.
+    """
+    listed = [look(folder) for folder in run_folders(Path.cwd())]
+    if as_json:
+        write_json({"runs": [record(one) for one in listed]})
+        return Exit.OK
+    if not listed:
+        say("no runs in .qrprof; record one with `qrprof trace train.py`")
+        return Exit.OK
+    rows = [
+        (
+            name(one.folder.name),
+            one.run.created[:16].replace("T", " "),
+            name(shlex.join(one.run.command)),
+            units.time(one.run.step_ns()),
+            str(len(one.run.recorded)),
+            ranks(one),
+        )
+        for one in listed
+        if one.run
+    ]
+    broken = [field("broken", f"{one.folder.name}: {one.broken}") for one in listed if not one.run]
+    write([*([table(COLUMNS, rows)] if rows else []), *broken])
+    return Exit.OK

@@ -1,0 +1,171 @@
+"""One run, ranked: what `rank` and `show` print from, and its record as JSON."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from qrprof.planner.estimate import Estimate
+from qrprof.planner.targets import Target, rank
+from qrprof.profiler import units
+from qrprof.profiler.devices import Peaks, devices_folder, peaks_for
+from qrprof.profiler.linalg import by_signature, row_signature
+from qrprof.profiler.load import load_run
+from qrprof.profiler.noise import Noise, run_to_run, within_run
+from qrprof.profiler.partition import CALL_IDENTITY, Partition, partition
+from qrprof.profiler.runinfo import LinalgCall, RunInfo
+from qrprof.profiler.store import find_run
+
+DRIFT = 0.05  # between the medians of the first and the last unprofiled block
+MS = 1e6  # ns
+
+
+@dataclass(frozen=True)
+class Ranking:
+    run: RunInfo
+    warnings: tuple[str, ...]  # of the trace's reader
+    partition: Partition
+    peaks: Peaks | None
+    noise: Noise | None
+    targets: list[Target]  # best first
+
+
+def load_ranking(name: str | None, number: int = 0) -> Ranking:
+    """Rank the run called `name` (see `find_run`) by the trace of its process `number`."""
+    run, trace = load_run(find_run(Path.cwd(), name), number)
+    divided = partition(trace, run)
+    peaks, noise = peaks_for(run, devices_folder()), noise_of(run)
+    return Ranking(run, trace.warnings, divided, peaks, noise, rank(divided, run, peaks, noise))
+
+
+def noise_of(run: RunInfo) -> Noise | None:
+    """From run to run where there were several, else within the run."""
+    steps = run.unprofiled_ns()
+    return run_to_run([steps, *run.repeats]) or within_run(steps, run.period or 1)
+
+
+def noise_ns(ranking: Ranking) -> float | None:
+    """The noise of a mean step, ns; None where it, or the step, was not measured."""
+    noise, step = ranking.noise, ranking.partition.step_ns
+    return noise.fraction * step if noise and step else None
+
+
+def overhead_x(found: Partition) -> float | None:
+    """Length of a recorded step over that of an unprofiled one."""
+    return found.recorded_ns / found.step_ns if found.step_ns else None
+
+
+def short(key: str) -> str:
+    """A key as a person types it: without the one namespace that nearly all ops share."""
+    return key.removeprefix("aten::")
+
+
+def notes(ranking: Ranking) -> list[str]:
+    """What a reader of the figures must know, a sentence each."""
+    run, found = ranking.run, []
+    if ranking.partition.step_ns is None:
+        found.append("no step ran unprofiled: shares are of the recorded time, which holds the profiler's own cost")
+    drift = drift_of(run)
+    if abs(drift) > DRIFT:
+        change = "longer" if drift > 0 else "shorter"
+        found.append(
+            f"the unprofiled steps after the recording are {units.share(abs(drift))} {change} than those before it: "
+            "the machine or the program was not steady"
+        )
+    if ranking.peaks is None:
+        found.append("no peaks measured for this device: run `qrprof doctor --measure` for estimates below the ceiling")
+    return [*found, *run.notes, *ranking.warnings]
+
+
+def drift_of(run: RunInfo) -> float:
+    """Relative change of the median step from the first unprofiled block to the last."""
+    medians = [statistics.median(block.durations_ns) for block in run.unprofiled if block.durations_ns]
+    return medians[-1] / medians[0] - 1 if len(medians) > 1 else 0.0
+
+
+def parts(ranking: Ranking, key: str) -> pd.DataFrame:
+    """The partition's rows of one key, with the calls of their owning op (NaN where calls have no meaning)."""
+    rows = ranking.partition.rows
+    return rows[rows["key"] == key].merge(ranking.partition.calls, on=CALL_IDENTITY, how="left")
+
+
+def linalg_ns(ranking: Ranking, call: LinalgCall) -> float | None:
+    """ns a step of a linalg call: as timed without the profiler, else of its rows where no other call shares them."""
+    if call.ns_per_step is not None:
+        return call.ns_per_step
+    same = next(calls for calls in by_signature(ranking.run.linalg).values() if call in calls)
+    if len(same) > 1:
+        return None
+    signature = next(iter(by_signature(same)))
+    rows = ranking.partition.rows
+    mine = [
+        ns
+        for key, shapes, dtypes, ns in zip(rows["key"], rows["shapes"], rows["dtypes"], rows["ns"], strict=True)
+        if row_signature(key, shapes, dtypes) == signature
+    ]
+    return float(sum(mine)) if mine else None
+
+
+def linalg_calls(ranking: Ranking, calls: Sequence[LinalgCall]) -> list[tuple[LinalgCall, float | None]]:
+    """Calls with their ns a step, the longest first, then those with most numbers to work on."""
+    timed = [(call, linalg_ns(ranking, call)) for call in calls]
+    return sorted(timed, key=lambda pair: (pair[1] or 0.0, pair[0].calls_per_step * math.prod(pair[0].shape)))[::-1]
+
+
+# --- JSON
+
+
+def to_ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / MS
+
+
+def record(ranking: Ranking) -> dict[str, Any]:
+    """Times in ms of a mean step; shares sum to 1 unless withheld."""
+    found, noise = ranking.partition, ranking.noise
+    return {
+        "run": ranking.run.id,
+        "step_ms": to_ms(found.step_ns),
+        "rows": [target_record(ranking, target) for target in ranking.targets],
+        "noise": {"name": noise.name, "ms": to_ms(noise_ns(ranking))} if noise else None,
+        "factor": found.factor,
+        "overhead_x": overhead_x(found),
+        "withheld": found.withheld,
+        "notes": notes(ranking),
+        "linalg": [linalg_record(call, ns) for call, ns in linalg_calls(ranking, ranking.run.linalg)],
+    }
+
+
+def target_record(ranking: Ranking, target: Target) -> dict[str, Any]:
+    gain = target.gain_ns
+    return {
+        "key": target.key,
+        "kind": target.kind,
+        "share": target.share,
+        "ms": to_ms(target.ns),
+        "calls": target.calls,
+        "ceiling_x": target.ceiling_x,
+        "gain_ms": interval(gain) if gain else None,
+        "basis": gain.basis if gain else None,
+        "advice": target.advice,
+        "why": target.why,
+        "dont_bother": target.dont_bother,
+        "overlap": target.overlap,
+        "parts": [part_record(part) for part in parts(ranking, target.key).to_dict("records")],
+    }
+
+
+def interval(gain: Estimate) -> dict[str, float | None]:
+    return {"low": to_ms(gain.low), "mid": to_ms(gain.mid), "high": to_ms(gain.high)}
+
+
+def part_record(part: dict[Any, Any]) -> dict[str, Any]:
+    named = {column: part[column] for column in ("op", "shapes", "dtypes", "phase", "where", "kernel")}
+    return {**named, "ms": to_ms(part["ns"]), "calls": part["calls"], "launches": part["launches"]}
+
+
+def linalg_record(call: LinalgCall, ns: float | None) -> dict[str, Any]:
+    return {**call.model_dump(exclude={"ns_per_step"}), "ms_per_step": to_ms(ns)}
