@@ -1,14 +1,19 @@
 """How far the step time moves by itself. A noise has a name, because "within noise" means nothing without it."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+
+from qrprof.profiler.runinfo import Block
 
 RESAMPLES = 1000
 SEED = 0  # the same durations give the same noise
-FEWEST_GROUPS = 5
+FEWEST_STEPS = 5
+
+ByKind = Mapping[str, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -17,24 +22,47 @@ class Noise:
     fraction: float  # of the step: a difference below it is noise
 
 
-def within_run(durations_ns: Sequence[int], period: int = 1) -> Noise | None:
-    """Half the 95 % bootstrap interval of the median step, over the median.
+def within_run(blocks: Sequence[Block]) -> Noise | None:
+    """Half the 95 % bootstrap interval of the median step over it, or half the drift between the blocks if that is more.
 
-    Steps that repeat a pattern of `period` kinds are taken in groups of that many (an incomplete last group is
-    left out), and the median is that of the groups' means. None for fewer than 5 groups.
+    Steps of different kinds are resampled apart, and the median step is the mean of the kinds' medians, each weighted
+    by how often the kind occurs: a pattern is not noise. None for fewer than 5 steps.
     """
-    groups = len(durations_ns) // period
-    if groups < FEWEST_GROUPS:
+    kinds = by_kind(blocks)
+    if sum(len(durations) for durations in kinds.values()) < FEWEST_STEPS:
         return None
-    means = np.asarray(durations_ns[: groups * period], dtype=np.float64).reshape(groups, period).mean(axis=1)
-    picks = np.random.default_rng(SEED).integers(0, groups, size=(RESAMPLES, groups))
-    low, high = np.percentile(np.median(means[picks], axis=1), [2.5, 97.5])
-    return Noise("within-run", float((high - low) / 2 / np.median(means)))
+    drawn = np.random.default_rng(SEED)
+    middle = median_step(kinds)
+    resampled = [
+        median_step({kind: drawn.choice(durations, len(durations)) for kind, durations in kinds.items()})
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return Noise("within-run", max(float(high - low) / 2 / middle, drift(blocks) / 2))
+
+
+def by_kind(blocks: Sequence[Block]) -> ByKind:
+    pairs = [pair for block in blocks for pair in zip(block.kinds, block.durations_ns, strict=True)]
+    names = sorted({kind for kind, _ in pairs})
+    return {name: np.array([ns for kind, ns in pairs if kind == name], dtype=np.float64) for name in names}
+
+
+def median_step(kinds: ByKind) -> float:
+    total = sum(len(durations) for durations in kinds.values())
+    return sum(float(np.median(durations)) * len(durations) for durations in kinds.values()) / total
+
+
+def drift(blocks: Sequence[Block]) -> float:
+    """How much the median step of the last block differs from that of the first, as a fraction of the smaller."""
+    medians = [median_step(by_kind([block])) for block in blocks if block.durations_ns]
+    if len(medians) < 2:
+        return 0.0
+    return abs(medians[-1] - medians[0]) / min(medians[0], medians[-1])
 
 
 def run_to_run(runs: Sequence[Sequence[int]]) -> Noise | None:
-    """Half the range of the runs' median steps, over their median. `runs` are step durations in ns; None for < 2."""
-    medians = [statistics.median(run) for run in runs if run]
-    if len(medians) < 2:
+    """Half the range of the runs' mean steps, over their median. `runs` are step durations in ns; None for < 2."""
+    means = [statistics.fmean(run) for run in runs if run]
+    if len(means) < 2:
         return None
-    return Noise("run-to-run", (max(medians) - min(medians)) / 2 / statistics.median(medians))
+    return Noise("run-to-run", (max(means) - min(means)) / 2 / statistics.median(means))

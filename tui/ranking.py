@@ -45,7 +45,7 @@ def load_ranking(name: str | None, number: int = 0) -> Ranking:
 def noise_of(run: RunInfo) -> Noise | None:
     """From run to run where there were several, else within the run."""
     steps = run.unprofiled_ns()
-    return run_to_run([steps, *run.repeats]) or within_run(steps, run.period or 1)
+    return run_to_run([steps, *run.repeats]) or within_run(run.unprofiled)
 
 
 def noise_ns(ranking: Ranking) -> float | None:

@@ -1,0 +1,90 @@
+"""What `qrprof trace` says of SOAP training on a GPU, beside the scripts' own timing without it.
+
+python benchmarks/trace_gpu.py --json benchmarks/results/h200-trace.json [--text FOLDER]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trace_fidelity import ROOT, alone
+
+CASES = (
+    ("soap_charlm.py",),
+    ("block_soap.py",),
+    ("adamw_charlm.py",),
+    ("loader_bound.py", "--steps", "120"),
+    ("soap_large.py", "--steps", "60"),
+)
+
+
+def qrprof(*args: str, cwd: Path) -> str:
+    command = [sys.executable, "-m", "qrprof", *args]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd)
+    if done.returncode:
+        raise SystemExit(f"qrprof {' '.join(args)} failed with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def run_case(case: tuple[str, ...], folder: Path, text: Path | None) -> dict[str, Any]:
+    script, args = str(ROOT / "examples" / case[0]), list(case[1:])
+    own = alone(script, args)
+    qrprof("trace", script, *args, cwd=folder)
+    rank = json.loads(qrprof("rank", "--json", cwd=folder))
+    if text:
+        (text / f"rank-{Path(case[0]).stem}.txt").write_text(qrprof("rank", cwd=folder))
+    run = json.loads((sorted((folder / ".qrprof" / "runs").iterdir())[-1] / "run.json").read_text())
+    return {
+        "case": " ".join(case),
+        "own_mean_ms": own["mean_ms"],
+        "own_median_ms": own["median_ms"],
+        "qrprof_step_ms": rank["step_ms"],
+        "recorded_over_unprofiled_x": rank["overhead_x"],
+        "factor": rank["factor"],
+        "withheld": rank["withheld"],
+        "notes": rank["notes"],
+        "period": run["period"],
+        "unprofiled_steps": [len(block["durations_ns"]) for block in run["unprofiled"]],
+        "clock": run["unprofiled"][0]["clock"],
+        "recorded_steps": len(run["recorded"]),
+        "rows": [
+            {k: row[k] for k in ("key", "kind", "share", "ms", "calls", "ceiling_x")} for row in rank["rows"][:12]
+        ],
+        "linalg": rank["linalg"],
+        "device": run["devices"][0]["name"],
+        "versions": run["versions"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--text", type=Path, help="a folder for the printed rankings")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        qrprof("doctor", "--measure", cwd=folder)
+        results = [run_case(case, folder, options.text) for case in CASES]
+    report = {
+        "schema": 1,
+        "device": results[0]["device"],
+        "versions": results[0]["versions"],
+        "date": datetime.now(UTC).date().isoformat(),
+        "cases": results,
+    }
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    for row in results:
+        top = ", ".join(f"{line['key']} {100 * (line['share'] or 0):.1f} %" for line in row["rows"][:4])
+        print(
+            f"{row['case']:22} own {row['own_mean_ms']:8.2f} ms  qrprof {row['qrprof_step_ms']:8.2f} ms  "
+            f"recorded/unprofiled {row['recorded_over_unprofiled_x']:.2f}  {top}"
+        )
+
+
+if __name__ == "__main__":
+    main()
