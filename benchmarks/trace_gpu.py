@@ -38,7 +38,7 @@ def run_case(case: tuple[str, ...], folder: Path, text: Path | None) -> dict[str
     rank = json.loads(qrprof("rank", "--json", cwd=folder))
     if text:
         (text / f"rank-{Path(case[0]).stem}.txt").write_text(qrprof("rank", cwd=folder))
-    run = json.loads((sorted((folder / ".qrprof" / "runs").iterdir())[-1] / "run.json").read_text())
+    run = json.loads((max((folder / ".qrprof" / "runs").iterdir()) / "run.json").read_text())
     return {
         "case": " ".join(case),
         "own_mean_ms": own["mean_ms"],

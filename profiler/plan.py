@@ -1,0 +1,215 @@
+"""Which steps to time, which to record: decided from what the steps so far looked like. Pure.
+
+Warm-up; a block of unprofiled steps; the recording: one lead-in step under the profiler (its
+first-use costs, and the device work still queued, fall there), the window, one step to settle; a
+second unprofiled block; and if needed a stretch in which matrices are sampled.
+
+Steps need not be alike (an optimizer may refresh its preconditioner each 10th step). A step's *kind*
+is what linalg calls it made, and whether it is one of a regular series of slow steps. The pattern of
+kinds has a period, up to MAX_PERIOD steps; unprofiled blocks and the window are whole multiples of it.
+A window that would be too long shrinks to the shortest stretch that holds one step of each kind, and
+each recorded step is then weighted by how often its kind occurs.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_PERIOD = 64
+WATCH_SECONDS = 10.0  # how long to look for a rare kind of step once a window is recorded
+SEARCH_SECONDS = 120.0  # how long to look for the period of a pattern that is seen to vary
+SLOW = 1.5  # a step this many times the median may belong to a series of slow ones
+
+
+class Phase(StrEnum):
+    WARMUP = "warming up"
+    UNPROFILED = "timing unprofiled steps"
+    RECORD = "recording"  # with a lead-in step before and a settling step after
+    SAMPLE = "sampling matrices"
+    STOP = "stopping"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the program. `ns` is None where it was not timed (profiled, settling)."""
+
+    index: int
+    calls: tuple[tuple[str, int], ...]  # linalg op and shape -> count, sorted
+    ns: int | None
+    block: int  # 0 before the recording, 1 after it
+
+
+@dataclass(frozen=True)
+class Settings:
+    steps: int = 5
+    warmup: int = 3
+    stop: bool = False
+    record: bool = True  # False: only time steps (a repeat)
+
+    @property
+    def unprofiled(self) -> int:
+        """Steps of an unprofiled block, before rounding to whole periods."""
+        return 4 * self.steps
+
+
+@dataclass(frozen=True)
+class Progress:
+    """All the planner looks at."""
+
+    steps: tuple[Step, ...]  # every step since the warm-up
+    last: Phase  # the phase that has just ended
+    windows: int  # recordings made so far
+    recorded: tuple[int, ...]  # step indices of the latest recording
+    seconds: float  # since the first step
+    unsampled: bool  # some kind of linalg call has no sample yet
+
+
+@dataclass(frozen=True)
+class Decision:
+    phase: Phase
+    steps: int  # length of the phase
+
+
+def kinds_of(steps: Sequence[Step]) -> list[str]:
+    """The kind of each step: "A" for the commonest pattern of calls, "B", ...; a `+` marks a slow series."""
+    series = slow_series(steps)
+    keys = [(step.calls, series is not None and step.index % series[0] == series[1]) for step in steps]
+    order = [key for key, _ in Counter(keys).most_common()]
+    letters: dict[tuple[tuple[str, int], ...], str] = {}
+    for calls in dict.fromkeys(calls for calls, _ in order):
+        letters[calls] = letter(len(letters))
+    return [letters[calls] + ("+" if slow else "") for calls, slow in keys]
+
+
+def letter(number: int) -> str:
+    return chr(ord("A") + number) if number < 26 else f"K{number}"
+
+
+def slow_series(steps: Sequence[Step]) -> tuple[int, int] | None:
+    """(g, r) when the steps whose index is r modulo g, and no others, are slow though they call the same."""
+    common = Counter(step.calls for step in steps).most_common(1)
+    timed = [step for step in steps if step.ns is not None and step.calls == common[0][0]] if common else []
+    if len(timed) < 6:
+        return None
+    limit = SLOW * statistics.median(step.ns for step in timed if step.ns is not None)
+    slow = {step.index for step in timed if step.ns is not None and step.ns > limit}
+    if len(slow) < 3:
+        return None
+    first = min(slow)
+    g = math.gcd(*(index - first for index in slow))
+    if not 2 <= g <= MAX_PERIOD:
+        return None
+    expected = {step.index for step in timed if step.index % g == first % g}
+    return (g, first % g) if expected == slow else None
+
+
+def find_period(kinds: Sequence[str]) -> int | None:
+    """The shortest period, at most MAX_PERIOD, that two whole cycles of the sequence confirm."""
+    if len(set(kinds)) <= 1:
+        return 1
+    for period in range(2, min(MAX_PERIOD, len(kinds) // 2) + 1):
+        if all(a == b for a, b in zip(kinds, kinds[period:], strict=False)):
+            return period
+    return None
+
+
+def shortest_cover(cycle: Sequence[str]) -> tuple[int, int]:
+    """(start, length) of the shortest cyclic stretch that holds every kind of the cycle; 1 <= start <= len."""
+    wanted = len(set(cycle))
+    best = (1, len(cycle))
+    # Starts are tried from 1, the first window that leaves room for its lead-in step: a window that
+    # was waited for is then the one chosen again.
+    for start in range(1, len(cycle) + 1):
+        seen: set[str] = set()
+        for length in range(1, best[1]):
+            seen.add(cycle[(start + length - 1) % len(cycle)])
+            if len(seen) == wanted:
+                best = (start, length)
+                break
+    return best
+
+
+def decide(progress: Progress, settings: Settings) -> Decision:
+    """The phase that follows the one that has just ended."""
+    if progress.last in (Phase.WARMUP, Phase.RECORD):
+        return Decision(Phase.UNPROFILED, settings.steps)
+    if progress.last is Phase.SAMPLE:
+        return ending(settings)
+    if progress.last is not Phase.UNPROFILED:
+        return Decision(Phase.DONE, 0)
+    kinds = kinds_of(progress.steps)
+    period = find_period(kinds)
+    if searching(kinds, period, progress):
+        return Decision(Phase.UNPROFILED, settings.steps)
+    return (after_second_block if progress.windows else after_first_block)(progress, settings, kinds, period)
+
+
+def searching(kinds: Sequence[str], period: int | None, progress: Progress) -> bool:
+    """Whether to look on for the period of a pattern that varies."""
+    return period is None and len(kinds) < 2 * MAX_PERIOD and progress.seconds < SEARCH_SECONDS
+
+
+def after_first_block(progress: Progress, settings: Settings, kinds: Sequence[str], period: int | None) -> Decision:
+    count = block_length(progress, 0)
+    if count < settings.unprofiled and progress.seconds < WATCH_SECONDS:
+        return Decision(Phase.UNPROFILED, settings.steps)
+    return recording(kinds, period, settings) if settings.record else ending(settings)
+
+
+def recording(kinds: Sequence[str], period: int | None, settings: Settings) -> Decision:
+    """Record now, or wait for the right place in the cycle."""
+    if period is None:
+        return Decision(Phase.RECORD, settings.steps)
+    length = period * math.ceil(settings.steps / period)
+    if length <= settings.unprofiled:
+        return Decision(Phase.RECORD, length)
+    start, cover = shortest_cover(kinds[-period:])  # the cycle's first entry is the kind of the next step
+    wait = start - 1
+    return Decision(Phase.UNPROFILED, wait) if wait else Decision(Phase.RECORD, min(cover, settings.unprofiled))
+
+
+def after_second_block(progress: Progress, settings: Settings, kinds: Sequence[str], period: int | None) -> Decision:
+    kind_of = {step.index: kind for step, kind in zip(progress.steps, kinds, strict=True)}
+    missed = set(kinds) - {kind_of[index] for index in progress.recorded}
+    if missed and period is not None and progress.windows == 1:
+        return recording(kinds, period, settings)
+    cycle = period or 1
+    wanted = cycle * math.ceil(min(settings.unprofiled, block_length(progress, 0)) / cycle)
+    watched = len(kinds) >= 2 * MAX_PERIOD or progress.seconds > WATCH_SECONDS
+    if block_length(progress, 1) < wanted or not watched:
+        return Decision(Phase.UNPROFILED, settings.steps)
+    if progress.unsampled:
+        return Decision(Phase.SAMPLE, period or settings.steps)
+    return ending(settings)
+
+
+def block_length(progress: Progress, block: int) -> int:
+    return sum(1 for step in progress.steps if step.block == block and step.ns is not None)
+
+
+def ending(settings: Settings) -> Decision:
+    # Two more steps, so that every rank has heard of the end before the first one leaves.
+    return Decision(Phase.STOP, 2) if settings.stop else Decision(Phase.DONE, 0)
+
+
+def whole_periods(durations: Sequence[int], period: int | None) -> Sequence[int]:
+    """The last whole periods of a block; all of it where no period is known."""
+    return durations[len(durations) % (period or 1) :]
+
+
+def weights(recorded: Sequence[str], seen: Sequence[str], period: int | None) -> list[float]:
+    """A weight for each recorded step: how often its kind occurs, shared among its recorded copies.
+
+    `recorded` and `seen` are kinds; frequencies are taken over the last whole periods of `seen`.
+    Kinds that were not recorded are left out, and the weights sum to 1.
+    """
+    cycle = period or 1
+    counts = Counter(seen[len(seen) % cycle :] or seen)
+    copies = Counter(recorded)
+    raw = [max(counts[kind], 1) / copies[kind] for kind in recorded]
+    total = sum(raw)
+    return [value / total for value in raw]

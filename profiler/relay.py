@@ -1,0 +1,54 @@
+"""Signals on their way to the child: each reaches it once.
+
+Ctrl-C on a terminal, and launchers that signal a process group, reach the child by themselves; a
+signal sent to this process alone has to be passed on. Nothing tells the two apart, but a third
+process of the group does: it dies of the former.
+"""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = 0.5  # seconds for the third process to die
+
+Child = subprocess.Popen[bytes]
+
+
+@contextmanager
+def signals_passed_on(children: list[Child]) -> Iterator[None]:
+    """Pass the signals sent to this process alone on to `children`; they may be added later."""
+    witness = [start_witness()]
+
+    def received(number: int, frame: FrameType | None) -> None:
+        try:
+            witness[0].wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            for child in children:
+                child.send_signal(number)
+        else:
+            witness[0] = start_witness()
+
+    # What this process ignores (nohup), the child ignores too.
+    heeded = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, received) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        witness[0].kill()
+        witness[0].communicate()
+
+
+def start_witness() -> Child:
+    """A process of our group that waits for its end, or for ours."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", "input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )

@@ -1,0 +1,99 @@
+"""Several ranks under torchrun: one run folder, the same steps on each rank, and no rank left waiting."""
+
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+DDP = """\
+import torch.distributed as dist
+dist.init_process_group('gloo')
+rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(model)
+def train(steps):
+    for i in range(steps):
+        if i % 10 == 9: torch.linalg.qr(torch.ones(4, 4))
+        step()
+"""
+END = "dist.barrier(); print('rank', rank, 'done', flush=True); dist.destroy_process_group()\n"
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2", sys.executable)
+
+
+def torchrun(workshop: Any, body: str) -> Any:
+    workshop.write("ddp.py", workshop.setup + DDP + body)
+    return workshop.python(*TORCHRUN, "-m", "qrprof", "trace", "ddp.py")
+
+
+def two_ranks(workshop: Any, text: str, *options: str) -> list[Any]:
+    """The ranks without torchrun, which is slow to start; here rank 0 serves the store."""
+    workshop.write("ddp.py", workshop.setup + text)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [workshop.start("-m", "qrprof", "trace", *options, "ddp.py", RANK=rank, **shared) for rank in "01"]
+    return [workshop.ended(process) for process in started]
+
+
+def test_ranks_share_a_run_and_record_the_same_steps(workshop: Any) -> None:
+    ended = torchrun(workshop, "train(160)\n" + END)
+    assert ended.code == 0, ended.err
+    assert sorted(ended.out.splitlines()) == ["rank 0 done", "rank 1 done"]
+    (folder,) = ended.run_folders
+    assert {path.name for path in folder.glob("*.json*")} == {
+        "run.json",
+        "run.rank1.json",
+        "rank0.trace.json.gz",
+        "rank1.trace.json.gz",
+    }
+    runs, traces = zip(*(ended.load(rank) for rank in (0, 1)), strict=True)
+    assert [(run.rank, run.world_size, run.period, run.exit_code) for run in runs] == [(0, 2, 10, 0), (1, 2, 10, 0)]
+    assert [run.id for run in runs] == [folder.name] * 2
+    assert runs[0].recorded == runs[1].recorded
+    assert len(runs[0].recorded) == 10
+    assert [block.first_step for block in runs[0].unprofiled] == [block.first_step for block in runs[1].unprofiled]
+    assert [number for number, _ in traces[0].marks()] == [number for number, _ in traces[1].marks()]
+    assert ended.said == ["recorded 10 steps of ddp.py; the script goes on; see `qrprof rank`"]
+
+
+def test_a_failing_rank_fails_the_launch(workshop: Any) -> None:
+    ended = torchrun(workshop, "train(10)\nif rank == 1: sys.exit(7)\ntrain(1_000_000)\n")
+    assert ended.code != 0
+    assert "exitcode  : 7" in ended.err
+    assert ended.run_folders == []
+    assert any(line.startswith("rank 1: ddp.py ended with exit code 7 after 10 steps") for line in ended.said)
+
+
+def test_stop_ends_all_ranks_at_the_same_step(workshop: Any) -> None:
+    ranks = two_ranks(workshop, DDP + "train(100_000)\n" + END, "--stop")
+    assert [(rank.code, rank.out, rank.script_err) for rank in ranks] == [(0, "", "")] * 2
+    assert [len(ranks[0].load(rank)[0].recorded) for rank in (0, 1)] == [10, 10]
+
+
+def test_a_rank_with_a_profiler_of_its_own_holds_up_no_other(workshop: Any) -> None:
+    body = (
+        "from torch.profiler import profile\n"
+        "if rank == 0:\n"
+        "    with profile(): train(7)\n"
+        "else: train(7)\n"
+        "train(30)\n"
+        "if rank == 1:\n"
+        "    with profile(): train(7)\n"
+        "else: train(7)\n"
+        "train(160)\n"
+    )
+    ranks = two_ranks(workshop, DDP + body + END)
+    assert [(rank.code, rank.out) for rank in ranks] == [(0, "rank 0 done\n"), (0, "rank 1 done\n")]
+    run = ranks[0].run
+    assert len(run.recorded) == 10
+    assert run.notes == ["the script runs torch.profiler itself; steps it profiled were left alone"]
+    assert ranks[1].said == [
+        "rank 1: ddp.py ended and nothing was recorded: it runs torch.profiler itself; trace it without"
+    ]
+
+
+def test_ranks_that_do_not_talk_to_each_other_are_recorded_too(workshop: Any) -> None:
+    ranks = two_ranks(workshop, "for _ in range(40): step()\n")
+    assert [rank.code for rank in ranks] == [0, 0]
+    assert [len(ranks[0].load(rank)[0].recorded) for rank in (0, 1)] == [5, 5]
