@@ -51,6 +51,12 @@ def calibrate(rows: pd.DataFrame, run: RunInfo, on_device: bool) -> Calibration:
     return uniform(recorded, step) if undisturbed else Calibration(recorded, None, reason)
 
 
+def calibrate_idle(busy_ns: float, idle_ns: float, run: RunInfo | None) -> Calibration:
+    """The factor of a device's idle time, as `calibrate` gives it; none without a record."""
+    rows = pd.DataFrame({"kind": ["op", "gap"], "recorded_ns": [busy_ns, idle_ns]})
+    return calibrate(rows, run, on_device=True) if run else Calibration(rows["recorded_ns"].to_numpy(), None)
+
+
 def uniform(recorded: Floats, step: float) -> Calibration:
     factor = step / float(recorded.sum())
     return Calibration(recorded * factor, factor)

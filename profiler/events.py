@@ -4,6 +4,7 @@ Times are integer nanoseconds from the trace's own zero. A host row has `device 
 thread id in `track`; a device row has the device's index and the stream in `track`.
 """
 
+import re
 from typing import Final
 
 OP: Final = "op"  # a dispatcher op: aten::mm, autograd::engine::evaluate_function: ...
@@ -34,6 +35,13 @@ COLUMNS: Final = {
     "bytes": "int64",  # moved by a copy or memset; -1: not recorded
 }
 
+# By name: libraries' kernels, one-shot kernels over peer memory (torch's symmetric memory, vLLM), and the host's own
+# collectives (gloo and MPI annotate each on the thread that carries it out).
+COMMUNICATION: Final = re.compile(
+    r"^(?:(?:nccl|rccl|msccl|oneccl|hccl|xccl)(?!:)|gloo:|mpi:)|multimem_|_shot_all_reduce|cross_device_reduce|nvshmem",
+    re.IGNORECASE,
+)
+
 MARK_PREFIX: Final = "qrprof.step#"  # an annotation at the boundary *before* recorded step N
 
 CAUSES: Final = ("data", "sync", "copy", "alloc", "launch", "host")  # of idle time, first match wins
@@ -45,3 +53,11 @@ CAUSE_LABELS: Final = {
     "launch": "launch-bound op",
     "host": "host work",
 }
+
+
+def is_communication(name: str) -> bool:
+    """Whether device work, or an annotation of the host, of this name moves data between ranks.
+
+    `nccl:all_reduce` does not: so torch annotates the host's enqueueing of a kernel.
+    """
+    return COMMUNICATION.search(name) is not None

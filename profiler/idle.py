@@ -25,7 +25,7 @@ from qrprof.profiler.events import CAUSES, OP, RUNTIME
 from qrprof.profiler.nesting import Floats, Ints, Mask, Nesting, Segments, pick, row_at, segments, smallest
 from qrprof.profiler.owners import BACKWARD, FORWARD, PHASES, Owners
 from qrprof.profiler.steps import Windows, weight_at
-from qrprof.profiler.work import Work
+from qrprof.profiler.work import Work, next_started
 
 DATA, SYNC, COPY, ALLOC, LAUNCH, AWAY = range(len(CAUSES))
 CALL_NAMES: Final = {
@@ -66,24 +66,23 @@ def find_causes(host: Nesting, owners: Owners) -> Causes:
     return Causes(own, smallest(host, own))
 
 
-def queued_next(host: Nesting, work: Work, idle: Windows) -> Ints:
-    """For each idle window the row that launched the work after it, where that call returned before it; else -1."""
-    order = np.argsort(work.start, kind="stable")
-    after = np.searchsorted(work.start[order], idle.end, side="left")
-    launch = np.append(work.launch[order], -1)[after]
-    return np.where((launch >= 0) & (pick(host.end, launch, 0) <= idle.start), launch, -1)
+def blame(host: Nesting, causes: Causes, work: Work, idle: Windows, feeding: Sequence[int]) -> tuple[Pieces, Pieces]:
+    """The causes of idle windows, first of those in which the next work was queued, then of the others.
 
-
-def blame_queue(idle: Windows, launch: Ints) -> Pieces:
-    """Idle windows in which the work launched by the rows `launch` was queued."""
-    return Pieces(idle.start, (idle.end - idle.start) * idle.weight, np.full(len(launch), LAUNCH), launch)
+    `feeding` are the threads that feed the device, the steps' own thread first.
+    """
+    launch = pick(work.launch, next_started(work, idle.end), -1)
+    queued = (launch >= 0) & (pick(host.end, launch, 0) <= idle.start)
+    waited = idle.only(queued)
+    ns = (waited.end - waited.start) * waited.weight
+    in_queue = Pieces(waited.start, ns, np.full(len(ns), LAUNCH), launch[queued])
+    return in_queue, blame_host(host, causes, idle.only(~queued), feeding)
 
 
 def blame_host(host: Nesting, causes: Causes, idle: Windows, feeding: Sequence[int]) -> Pieces:
     """Cut idle windows where the host's state changes, and find each piece's cause.
 
-    `feeding` are the threads that feed the device, the steps' own thread first; at one instant the
-    first of several threads with the same cause is blamed.
+    At one instant the first of several threads with the same cause is blamed.
     """
     others = sorted(set(host.track.tolist()) - set(feeding))
     lines = [segments(host, thread) for thread in (*feeding, *others)]
@@ -114,6 +113,12 @@ def cut(windows: Windows, times: Ints) -> tuple[Ints, Ints]:
 
 def gap_rows(host: Nesting, owners: Owners, pieces: Pieces) -> pd.DataFrame:
     """Rows of a partition (key, op, phase, where, ns) for pieces of idle time, one a piece."""
+    labels = np.array([f"gap:{cause}" for cause in CAUSES], dtype=object)
+    return tell(host, owners, pieces).assign(key=labels[pieces.cause], ns=pieces.ns)
+
+
+def tell(host: Nesting, owners: Owners, pieces: Pieces) -> pd.DataFrame:
+    """Whom the pieces are blamed on (op, phase, where); for the host's own work `op` is the annotation around it."""
     row, cause = pieces.row, pieces.cause
     owner = np.where(cause == AWAY, -1, pick(owners.row, row, -1))
     told = np.select(
@@ -123,14 +128,11 @@ def gap_rows(host: Nesting, owners: Owners, pieces: Pieces) -> pd.DataFrame:
     )
     phase = pick(owners.phase, row, FORWARD)
     away = (cause == AWAY) & (phase == FORWARD) & between_nodes(host, owners, pieces.start)
-    labels = np.array([f"gap:{cause}" for cause in CAUSES], dtype=object)
     return pd.DataFrame(
         {
-            "key": labels[cause],
             "op": pick(owners.name, told, ""),
             "phase": PHASES[np.where(away, BACKWARD, phase)],
             "where": pick(owners.where, np.where(owner >= 0, owner, row), ""),
-            "ns": pieces.ns,
         }
     )
 

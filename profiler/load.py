@@ -1,39 +1,67 @@
-"""A recorded run from its folder: what the recorder knows, and the trace or its columnar cache."""
+"""A run from its folder: its record, and the trace or its columnar cache."""
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.readers import kineto
+from qrprof.profiler.read import of_rank
 from qrprof.profiler.runinfo import RunInfo, read_run_info
-from qrprof.profiler.store import run_file
+from qrprof.profiler.store import RUN_FILE, run_file
 from qrprof.profiler.trace import Trace, read_cache, write_cache
+
+IMPORTED: Final = "imported"  # how the step source of an imported run begins
 
 
 def load_run(folder: Path, rank: int = 0) -> tuple[RunInfo, Trace]:
-    """Read a rank's run record and trace; the trace is kept beside itself as columns for the next time.
+    """Read a rank's run record and trace; the trace is kept beside the record as columns for the next time.
 
-    Raises QrprofError where the rank is not there (exit code 2) or one of its files cannot be read.
+    Where there is no rank 0, 0 is the lowest rank. Raises QrprofError where the rank is not there (exit code 2) or one
+    of its files cannot be read.
     """
-    record = folder / run_file(rank)
-    if not record.is_file():
+    record = record_of(folder, rank)
+    if record is None:
         there = ", ".join(map(str, ranks(folder))) or "none"
         raise QrprofError(f"{folder} has no rank {rank}; its ranks: {there}", Exit.USAGE)
     run = read_run_info(record)
-    source, cache = folder / run.trace, folder / f"rank{rank}.events.parquet"
-    trace = read_cache(cache) if newer(cache, source) else None
+    source, cache = folder / run.trace, folder / cache_file(run.rank)
+    imported = run.step_source.startswith(IMPORTED)
+    current = imported or not source.exists() or newer(cache, source)
+    trace = read_cache(cache) if current else None
     if trace is None:
-        trace = kineto.read(source)
+        trace = of_rank(source, run.rank)
+        if imported:  # the record has the reader's warnings
+            trace = replace(trace, warnings=())
         with suppress(OSError):  # a folder that cannot be written only costs the next reader time
             write_cache(trace, cache)
     return run, trace
 
 
+def cache_file(rank: int) -> str:
+    return f"rank{rank}.events.parquet"
+
+
+def record_of(folder: Path, rank: int) -> Path | None:
+    """The run record of a rank: the lowest rank's is run.json."""
+    if (folder / run_file(rank)).is_file():
+        return folder / run_file(rank)
+    return folder / RUN_FILE if rank in ranks(folder) else None
+
+
 def ranks(folder: Path) -> list[int]:
     """The ranks that have a run record in the folder, in order."""
     found = (re.fullmatch(r"run(?:\.rank([0-9]+))?\.json", path.name) for path in folder.glob("run*.json"))
-    return sorted(int(name[1] or 0) for name in found if name)
+    return sorted(int(name[1]) if name[1] else lowest_rank(folder) for name in found if name)
+
+
+def lowest_rank(folder: Path) -> int:
+    """Of an imported run: 3 where only rank 3 was given."""
+    try:
+        return read_run_info(folder / RUN_FILE).rank
+    except QrprofError:  # is said when that rank is loaded
+        return 0
 
 
 def newer(path: Path, than: Path) -> bool:

@@ -6,7 +6,7 @@ order) are cut at their parent's end, so that what remains nests. A row of no du
 where one row ends belongs to that row, unless another one starts there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -86,6 +86,13 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[np.integer[Any]], none: 
     """`values[rows]`, and `none` where the row is -1."""
     picked: npt.NDArray[Scalar] = np.append(values, none)[rows]
     return picked
+
+
+def named(nesting: Nesting, test: Callable[[str], object]) -> Mask:
+    """Rows whose name passes a test."""
+    names = nesting.rows["name"].cat
+    wanted = np.array([bool(test(str(name))) for name in names.categories], dtype=bool)
+    return pick(wanted, names.codes.to_numpy(), False)
 
 
 def innermost(nesting: Nesting, mask: Mask) -> Ints:

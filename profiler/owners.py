@@ -17,7 +17,7 @@ import pandas as pd
 
 from qrprof.profiler.events import ANNOTATION, MARK_PREFIX, OP, RUNTIME
 from qrprof.profiler.linalg import LINALG_DRIVERS, Signature, by_signature, row_signature
-from qrprof.profiler.nesting import Ints, Mask, Nesting, innermost, outermost, pick
+from qrprof.profiler.nesting import Ints, Mask, Nesting, innermost, named, outermost, pick
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 from qrprof.profiler.steps import PROFILER_STEP
 
@@ -45,7 +45,7 @@ class Owners:
     where: Strings  # of an owning row: call site or innermost user annotation; "": unknown
 
 
-def find_owners(host: Nesting, run: RunInfo) -> Owners:
+def find_owners(host: Nesting, run: RunInfo | None) -> Owners:
     """Find the owners of all host rows; call sites of linalg drivers come from the run's record."""
     names = host.names()
     is_op = (host.rows["kind"] == OP).to_numpy()
@@ -57,7 +57,7 @@ def find_owners(host: Nesting, run: RunInfo) -> Owners:
     loader = outermost(host, is_annotation & starting(host, LOADER))
     user = innermost(host, is_annotation & ~starting(host, *OTHER_NAMES))
     where = pick(names, user, "")
-    add_sites(where, host, np.unique(driver[driver >= 0]), by_signature(run.linalg))
+    add_sites(where, host, np.unique(driver[driver >= 0]), by_signature(run.linalg if run else []))
     in_step = outermost(host, is_annotation & starting(host, OPTIMIZER_STEP)) >= 0
     in_node = outermost(host, is_op & starting(host, NODE)) >= 0
     phase = np.select([in_step, in_node, loader >= 0], [OPTIMIZER, BACKWARD, LOADING], FORWARD)
@@ -67,10 +67,7 @@ def find_owners(host: Nesting, run: RunInfo) -> Owners:
 
 def starting(host: Nesting, *prefixes: str) -> Mask:
     """Rows whose name starts with one of `prefixes`."""
-    categories = host.rows["name"].cat.categories
-    wanted = np.array([str(name).startswith(prefixes) for name in categories], dtype=bool)
-    codes = host.rows["name"].cat.codes.to_numpy()
-    return wanted[codes] if len(wanted) else np.zeros(len(codes), dtype=bool)
+    return named(host, lambda name: name.startswith(prefixes))
 
 
 def add_sites(where: Strings, host: Nesting, drivers: Ints, calls: dict[Signature, list[LinalgCall]]) -> None:

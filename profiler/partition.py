@@ -13,28 +13,16 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from qrprof.profiler.calibrate import calibrate
-from qrprof.profiler.idle import (
-    AWAY,
-    DATA,
-    LAUNCH,
-    Causes,
-    Pieces,
-    blame_host,
-    blame_queue,
-    cut,
-    find_causes,
-    gap_rows,
-    queued_next,
-    wait_calls,
-)
-from qrprof.profiler.nesting import Floats, Ints, Nesting, nest, pick, row_at, segments
-from qrprof.profiler.owners import Owners, describe, find_owners
+from qrprof.profiler.calibrate import Calibration, calibrate
+from qrprof.profiler.coverage import Coverage, cover
+from qrprof.profiler.facts import Facts, feeding_threads, find_facts, launch_weight
+from qrprof.profiler.idle import AWAY, DATA, LAUNCH, Pieces, blame, cut, gap_rows, wait_calls
+from qrprof.profiler.nesting import Ints, pick, row_at, segments
+from qrprof.profiler.owners import describe
 from qrprof.profiler.runinfo import RunInfo
-from qrprof.profiler.steps import Steps, find_steps, weight_at
+from qrprof.profiler.steps import weight_at
 from qrprof.profiler.sweep import Sweep, sweep
 from qrprof.profiler.trace import Trace
-from qrprof.profiler.work import Work, join, lost_launches
 
 UNATTRIBUTED: Final = "unattributed"  # device work without a launch in the file
 CALL_IDENTITY: Final = ["key", "shapes", "dtypes", "phase", "where"]
@@ -62,30 +50,15 @@ class Partition:
     busy_ns: float  # of it, when a device was busy; 0 on a CPU
     factor: float | None  # of the rows that were scaled
     on_device: bool
-    unmatched_launches: int  # launches in the recorded steps whose device work is not in the file
-    unmatched_work: int  # device work in them whose launch is not
+    coverage: Coverage
     withheld: str | None  # why times must not be shown as shares of the step
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What is known of the trace before anything is divided."""
-
-    host: Nesting
-    work: Work
-    steps: Steps
-    owners: Owners
-    causes: Causes
 
 
 def partition(trace: Trace, run: RunInfo) -> Partition:
     """Divide the mean step of a recorded run. Raises QrprofError where the trace is empty."""
-    host = nest(trace.events)
-    work = join(trace, host)
-    steps = find_steps(trace, run, work)
-    owners = find_owners(host, run)
-    facts = _Facts(host, work, steps, owners, find_causes(host, owners))
-    swept = sweep(work, steps.device)
+    facts = find_facts(trace, run)
+    coverage = cover(facts)
+    swept = sweep(facts.work, facts.steps.device)
     on_device = bool((swept.ns > 0).any())
     rows = _device_rows(facts, swept) if on_device else _host_rows(facts)
     calls = _device_calls(facts) if on_device else _host_calls(facts)
@@ -93,8 +66,9 @@ def partition(trace: Trace, run: RunInfo) -> Partition:
         recorded_ns=("ns", "sum"), launches=("launches", "sum"), overlap=("overlap", "any")
     )
     calibration = calibrate(rows, run, on_device)
+    if coverage.abstains:
+        calibration = Calibration(rows["recorded_ns"].to_numpy(), None, coverage.abstains)
     rows = rows.assign(ns=calibration.ns).sort_values(["ns", *IDENTITY], ascending=[False] + [True] * len(IDENTITY))
-    lost = lost_launches(host, work)
     return Partition(
         rows=rows[[*IDENTITY, "ns", "recorded_ns", "launches", "overlap"]].reset_index(drop=True),
         calls=calls.groupby(CALL_IDENTITY, as_index=False)[["calls"]].sum(),
@@ -103,29 +77,25 @@ def partition(trace: Trace, run: RunInfo) -> Partition:
         busy_ns=float(swept.ns.sum()) if on_device else 0.0,
         factor=calibration.factor,
         on_device=on_device,
-        unmatched_launches=int((weight_at(steps.host, host.start[lost]) > 0).sum()),
-        unmatched_work=int(((work.launch < 0) & (swept.ns > 0)).sum()),
+        coverage=coverage,
         withheld=calibration.withheld,
     )
 
 
-def _device_rows(facts: _Facts, swept: Sweep) -> pd.DataFrame:
+def _device_rows(facts: Facts, swept: Sweep) -> pd.DataFrame:
     """Unsummed rows of the device windows: one an item of work or a piece of idle time."""
     host, work, steps, owners = facts.host, facts.work, facts.steps, facts.owners
-    launched = _launch_weight(facts)
+    launched = launch_weight(facts)
     launches = np.where(work.launch >= 0, launched, weight_at(steps.device, work.start))
     kept = (swept.ns > 0) | (launches > 0)
     busy = _describe(facts, pick(owners.row, work.launch, -1)[kept]).assign(
         kernel=work.name[kept], ns=swept.ns[kept], launches=launches[kept], overlap=swept.overlap[kept]
     )
-    feeding = sorted(set(host.track[work.launch[launched > 0]].tolist()) - {steps.thread})
-    queued = queued_next(host, work, swept.idle)
-    waited = blame_queue(swept.idle.only(queued >= 0), queued[queued >= 0])
-    starved = blame_host(host, facts.causes, swept.idle.only(queued < 0), [steps.thread, *feeding])
-    return _joined(busy, gap_rows(host, owners, waited), gap_rows(host, owners, starved))
+    pieces = blame(host, facts.causes, work, swept.idle, feeding_threads(facts))
+    return _joined(busy, *(gap_rows(host, owners, some) for some in pieces))
 
 
-def _host_rows(facts: _Facts) -> pd.DataFrame:
+def _host_rows(facts: Facts) -> pd.DataFrame:
     """Unsummed rows of the steps' thread: one a stretch in which its innermost row does not change."""
     host, steps, owners = facts.host, facts.steps, facts.owners
     line = segments(host, steps.thread)
@@ -147,10 +117,10 @@ def _joined(busy: pd.DataFrame, *gaps: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame for frame in frames if len(frame)])
 
 
-def _device_calls(facts: _Facts) -> pd.DataFrame:
+def _device_calls(facts: Facts) -> pd.DataFrame:
     """One row a call of an op that launched work in the steps, and one a wait."""
     host, work = facts.host, facts.work
-    weight = _launch_weight(facts)
+    weight = launch_weight(facts)
     owner = facts.owners.row[work.launch[weight > 0]]
     rows, first = np.unique(owner, return_index=True)
     calls = _describe(facts, rows).assign(calls=weight[weight > 0][first])
@@ -158,13 +128,7 @@ def _device_calls(facts: _Facts) -> pd.DataFrame:
     return pd.concat([calls, waits.assign(shapes="", dtypes="")])
 
 
-def _launch_weight(facts: _Facts) -> Floats:
-    """By item of work the weight of the step that launched it; 0: none did, or the launch is not in the file."""
-    launched = weight_at(facts.steps.host, facts.work.launched)
-    return np.where(facts.work.launch >= 0, launched, 0.0)
-
-
-def _host_calls(facts: _Facts) -> pd.DataFrame:
+def _host_calls(facts: Facts) -> pd.DataFrame:
     """One row a call of an op on the steps' thread, and one a loader wait."""
     host, owners, windows = facts.host, facts.owners, facts.steps.host
     here = host.track == facts.steps.thread
@@ -175,7 +139,7 @@ def _host_calls(facts: _Facts) -> pd.DataFrame:
     return pd.concat([calls, waits.assign(shapes="", dtypes="")])
 
 
-def _describe(facts: _Facts, owner: Ints) -> pd.DataFrame:
+def _describe(facts: Facts, owner: Ints) -> pd.DataFrame:
     """The identity columns of owning rows; -1 is work without a launch."""
     frame = describe(facts.host, facts.owners, owner)
     return frame.assign(key=frame["key"].where(owner >= 0, UNATTRIBUTED))

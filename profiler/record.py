@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from qrprof.profiler.agree import agree_across_ranks
-from qrprof.profiler.calls import OWN_FOLDER
 from qrprof.profiler.plan import Settings
 from qrprof.profiler.recorder import Recorder, leave
 from qrprof.profiler.runrecord import Task
+
+OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ everyone else reads it through `RunInfo`.
 """
 
 from pathlib import Path
+from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -87,9 +88,22 @@ class RunInfo(Record):
         return [ns for block in self.unprofiled for ns in block.durations_ns]
 
     def step_ns(self) -> float | None:
-        """Mean unprofiled wall time of a step, ns; None where no step ran unprofiled."""
-        durations = self.unprofiled_ns()
-        return sum(durations) / len(durations) if durations else None
+        """Mean unprofiled wall time of a step, ns; None where no step ran unprofiled.
+
+        The mean over the kinds of steps, each as often as it occurs: a block may hold part of a cycle.
+        """
+        by_kind: dict[str, list[int]] = {}
+        for block in self.unprofiled:
+            for kind, ns in zip(block.kinds, block.durations_ns, strict=True):
+                by_kind.setdefault(kind, []).append(ns)
+        frequency = {kind.name: kind.frequency for kind in self.kinds}
+        weights = {kind: frequency.get(kind, 0.0) for kind in by_kind}
+        if not any(weights.values()):
+            weights = {kind: len(found) for kind, found in by_kind.items()}
+        total = sum(weights.values())
+        if not total:
+            return None
+        return sum(weight * fmean(by_kind[kind]) for kind, weight in weights.items()) / total
 
 
 def read_run_info(path: Path) -> RunInfo:

@@ -40,14 +40,16 @@ class Windows:
 class Steps:
     host: Windows
     device: Windows
+    numbers: Ints  # the steps' own numbers; 0 where the whole trace is one step
     thread: int  # the host thread that the boundaries lie on
 
 
-def find_steps(trace: Trace, run: RunInfo, work: Work) -> Steps:
+def find_steps(trace: Trace, run: RunInfo | None, work: Work) -> Steps:
     """The windows of the recorded steps. Raises QrprofError where the trace is empty."""
     events = trace.events
     if events.empty or events["end"].max() <= events["start"].min():
-        raise QrprofError(f"the trace of run {run.id} holds no time; record it again with `qrprof trace`")
+        of = f" of run {run.id}" if run else ""
+        raise QrprofError(f"the trace{of} holds no time; record it again with `qrprof trace`")
     opening = _named(events, MARK_PREFIX)
     if len(opening) > 1:
         bounds, numbers = opening["start"].to_numpy(), _numbers(opening, MARK_PREFIX)
@@ -58,9 +60,12 @@ def find_steps(trace: Trace, run: RunInfo, work: Work) -> Steps:
         numbers = np.append(numbers, numbers[-1:] + 1)
     if opening.empty:
         whole = Windows(np.array([events["start"].min()]), np.array([events["end"].max()]), np.ones(1))
-        return Steps(whole, whole, _busiest_thread(events))
-    thread = int(opening["track"].iloc[0])
-    return Steps(_windows(bounds, numbers, run), _windows(device_bounds(bounds, work), numbers, run), thread)
+        return Steps(whole, whole, np.zeros(1, dtype=np.int64), _busiest_thread(events))
+    weight = _weights(numbers, run)
+    host, device = (
+        Windows(times[:-1], times[1:], weight).only(weight > 0) for times in (bounds, device_bounds(bounds, work))
+    )
+    return Steps(host, device, numbers[:-1][weight > 0], int(opening["track"].iloc[0]))
 
 
 def device_bounds(bounds: Ints, work: Work) -> Ints:
@@ -71,10 +76,15 @@ def device_bounds(bounds: Ints, work: Work) -> Ints:
     return moments
 
 
+def window_at(windows: Windows, times: Ints) -> Ints:
+    """The place of the window that holds each of `times`; -1 outside."""
+    place = np.searchsorted(windows.start, times, side="right") - 1
+    return np.where(times < pick(windows.end, place, BEFORE_ALL), place, -1)
+
+
 def weight_at(windows: Windows, times: Ints) -> Floats:
     """The weight of the window that holds each of `times`; 0 outside."""
-    place = np.searchsorted(windows.start, times, side="right") - 1
-    return np.where(times < pick(windows.end, place, BEFORE_ALL), pick(windows.weight, place, 0.0), 0.0)
+    return pick(windows.weight, window_at(windows, times), 0.0)
 
 
 def _named(events: pd.DataFrame, prefix: str) -> pd.DataFrame:
@@ -94,14 +104,12 @@ def _busiest_thread(events: pd.DataFrame) -> int:
     return int(threads[time.argmax()]) if len(threads) else 0
 
 
-def _windows(bounds: Ints, numbers: Ints, run: RunInfo) -> Windows:
-    """One window a recorded step. Boundaries whose numbers do not follow each other bound no step.
+def _weights(numbers: Ints, run: RunInfo | None) -> Floats:
+    """Of the step after each boundary but the last. Boundaries whose numbers do not follow each other bound no step.
 
-    Where the run's record knows none of the step numbers (an imported trace) all steps weigh the same.
+    Where no record knows any of the step numbers (an imported trace) all steps weigh the same.
     """
-    known = {step.index: step.weight for step in run.recorded}
+    known = {step.index: step.weight for step in run.recorded} if run else {}
     listed = np.array([known.get(int(number), 0.0) for number in numbers[:-1]])
-    follows = np.diff(numbers) == 1
-    weight = np.where(follows, listed if listed.any() else 1.0, 0.0)
-    kept = weight > 0
-    return Windows(bounds[:-1][kept], bounds[1:][kept], weight[kept] / weight.sum())
+    weight = np.where(np.diff(numbers) == 1, listed if listed.any() else 1.0, 0.0)
+    return weight / (weight.sum() or 1.0)

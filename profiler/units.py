@@ -9,7 +9,7 @@ _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 
 def digits(value: float) -> str:
     """`value` with three significant digits and no exponent below 1e6."""
-    if value == 0:
+    if abs(value) < 5e-7:
         return "0"
     if abs(value) >= 1000:
         return f"{value:,.0f}"

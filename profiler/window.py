@@ -93,11 +93,16 @@ def check_whole(path: Path) -> None:
         raise OSError(errno.ENOSPC, "the trace was cut short (is the disk full?)", os.fspath(path))
 
 
+def gpu_present() -> bool:
+    """Whether a CUDA or ROCm driver is loaded; asking initialises nothing."""
+    return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd")
+
+
 class Opening:
     """A window over the start of the program, kept only if no step is ever found.
 
-    It begins without the device, so that the script may still choose one (CUDA_VISIBLE_DEVICES, a
-    fork), and begins anew with it once the script has initialised it.
+    On a machine with a GPU it begins when the script initialises the GPU, not before: any use of the
+    profiler would do that itself, and the script could no longer choose a device or fork.
     """
 
     def __init__(self, turn: Turn, shapes: bool, seconds: float) -> None:
@@ -105,12 +110,14 @@ class Opening:
 
         self.turn, self.shapes = turn, shapes
         self.cut = False
+        self._over = False
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._window: Window | None = None
-        self._begin(device=False)
-        if torch.version.cuda or torch.version.hip:
+        if gpu_present():
             torch.cuda._lazy_call(self._device_ready)  # type: ignore[no-untyped-call]
+        else:
+            self._begin(device=False)
         self._timer = threading.Timer(seconds, self._out_of_time)
         self._timer.daemon = True
         self._timer.start()
@@ -124,12 +131,12 @@ class Opening:
         if os.getpid() != self._pid:  # in a forked copy the profiler is not ours to use
             return
         with self._lock:
-            if self._window is not None and self._window.running:
-                self._window.stop()
+            if not self._over:
                 self._begin(device=True)
 
     def _out_of_time(self) -> None:
         with self._lock:
+            self._over = True
             if self._window is not None and self._window.running:
                 self.cut = True
                 self._end(self._window)
@@ -145,6 +152,7 @@ class Opening:
         """End it and forget it."""
         self._timer.cancel()
         with self._lock:
+            self._over = True
             if self._window is not None and self._window.running:
                 self._window.stop()
             self._window = None

@@ -7,7 +7,7 @@ all has its launch in the file, work counts as launched when it started.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -15,22 +15,32 @@ import numpy.typing as npt
 import pandas as pd
 
 from qrprof.profiler.events import RUNTIME
-from qrprof.profiler.nesting import Ints, Mask, Nesting, pick
+from qrprof.profiler.nesting import Ints, Mask, Nesting, named, pick
 from qrprof.profiler.trace import Trace
 
-LAUNCH_NAMES: Final = re.compile(r"Launch(?!HostFunc)|Memcpy|Memset|EnqueueKernel")
+# Not memsets: libraries call them for buffers of no bytes, which is no work.
+LAUNCH_NAMES: Final = re.compile(r"Launch(?!HostFunc)|Memcpy|EnqueueKernel")
 BEFORE_ALL: Final = np.iinfo(np.int64).min
+AFTER_ALL: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class Work:
     """Kernels, copies and memsets by start. On one stream they never overlap: see `start`."""
 
+    kind: npt.NDArray[np.object_]
     name: npt.NDArray[np.object_]
+    device: Ints
+    stream: Ints  # numbers of different devices may be the same
+    began: Ints  # as recorded
     start: Ints  # not before the end of what ran before it on its stream (programmatic launches overlap)
     end: Ints
+    before: Ints  # when all that began before it on its stream had ended; BEFORE_ALL: nothing did
     launch: Ints  # the launching call's row in the nesting; -1: not in the file
     launched: Ints  # ns on the host; BEFORE_ALL: before the file begins
+
+    def only(self, kept: Mask) -> "Work":
+        return Work(**{field.name: getattr(self, field.name)[kept] for field in fields(self)})
 
 
 def join(trace: Trace, host: Nesting) -> Work:
@@ -41,15 +51,35 @@ def join(trace: Trace, host: Nesting) -> Work:
     streams = [work["device"], work["track"]]
     before = work["end"].groupby(streams).cummax().groupby(streams).shift(fill_value=BEFORE_ALL).to_numpy()
     own = pick(host.start, launch, BEFORE_ALL)
-    launched = _launched(own, launch >= 0, streams) if (launch >= 0).any() else start
-    return Work(work["name"].to_numpy(dtype=object), np.minimum(np.maximum(start, before), end), end, launch, launched)
+    return Work(
+        kind=work["kind"].to_numpy(dtype=object),
+        name=work["name"].to_numpy(dtype=object),
+        device=work["device"].to_numpy(dtype=np.int64),
+        stream=work["track"].to_numpy(),
+        began=start,
+        start=np.minimum(np.maximum(start, before), end),
+        end=end,
+        before=before,
+        launch=launch,
+        launched=_launched(own, launch >= 0, streams) if (launch >= 0).any() else start,
+    )
+
+
+def last_ended(work: Work, times: Ints) -> Ints:
+    """The item that ended last before each of `times`, at which no work runs; -1: none did."""
+    order = np.argsort(work.end, kind="stable")
+    return pick(order, np.searchsorted(work.end[order], times, side="right") - 1, -1)
+
+
+def next_started(work: Work, times: Ints) -> Ints:
+    """The item that starts first from each of `times` on; -1: none does."""
+    order = np.argsort(work.start, kind="stable")
+    return np.append(order, -1)[np.searchsorted(work.start[order], times, side="left")]
 
 
 def lost_launches(host: Nesting, work: Work) -> Ints:
     """Rows of the calls that, by their names, launched device work that is not in the file."""
-    names = host.rows["name"].cat
-    wanted = np.array([LAUNCH_NAMES.search(name) is not None for name in names.categories], dtype=bool)
-    launches = pick(wanted, names.codes.to_numpy(), False) & (host.rows["kind"] == RUNTIME).to_numpy()
+    launches = named(host, LAUNCH_NAMES.search) & (host.rows["kind"] == RUNTIME).to_numpy()
     outer = launches & ~pick(launches, host.parent, False)
     correlations = host.rows["correlation"].to_numpy()
     found = np.isin(correlations, correlations[work.launch[work.launch >= 0]])

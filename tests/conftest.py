@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,12 @@ class Ended:
     def run(self) -> RunInfo:
         return self.load()[0]
 
+    def per_step(self, name: str) -> list[int]:
+        """How often the op or annotation begins in each recorded step."""
+        _, trace = self.load()
+        starts = trace.events[trace.events["name"] == name]["start"]
+        return [int(starts.between(a, b, inclusive="left").sum()) for (_, a), (_, b) in pairwise(trace.marks())]
+
 
 @dataclass(frozen=True)
 class Workshop:
@@ -220,6 +227,12 @@ class Workshop:
 
     def trace(self, *command: str, stdin: str = "", **changes: str) -> Ended:
         return self.python("-m", "qrprof", "trace", *command, stdin=stdin, **changes)
+
+    def both(self, *command: str, stdin: str = "", **changes: str) -> tuple[Ended, Ended]:
+        """Run `python COMMAND...` and trace it, side by side."""
+        plain = self.start(*command, **changes)
+        traced = self.start("-m", "qrprof", "trace", *command, **changes)
+        return self.ended(plain, stdin), self.ended(traced, stdin)
 
     def train(self, body: str, *options: str, stdin: str = "", **changes: str) -> Ended:
         """Trace a script that has a small model and `step()`, one optimizer step of it."""

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from qrprof.planner.estimate import Basis, Estimate
 from qrprof.planner.targets import Target, rank
+from qrprof.profiler.coverage import coverage
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.noise import Noise
 from qrprof.profiler.partition import Partition
 from qrprof.profiler.runinfo import RunInfo
+from qrprof.profiler.trace import Trace
 
 RUN = RunInfo.model_validate_json("""{
     "schema_number": 1, "id": "r", "created": "", "command": [], "cwd": "/", "step_source": "optimizer SGD", "rank": 0,
@@ -33,6 +35,7 @@ GPU = Peaks(
     repeats=7,
     spread={},
 )
+COVERAGE = coverage(Trace.from_rows([{"kind": "op", "name": "aten::mm", "start": 0, "end": 1}]))
 CPU = GPU.model_copy(update={"kind": "cpu"})
 
 SUM = ("aten::sum", "[[10000000]]", "float")  # 4e7 bytes: 80 us at half of the peak
@@ -58,7 +61,7 @@ def divided(*rows: dict[str, Any], calls: float = 1.0, **more: Any) -> Partition
     frame = pd.DataFrame([{**row, "recorded_ns": row["ns"]} for row in rows])
     total = float(frame["ns"].sum())
     counts = calls_of(list(rows), calls)
-    return replace(Partition(frame, counts, total, total, 0.0, 1.0, True, 0, 0, None), **more)
+    return replace(Partition(frame, counts, total, total, 0.0, 1.0, True, COVERAGE, None), **more)
 
 
 def by_key(targets: list[Target]) -> dict[str, Target]:
@@ -201,7 +204,7 @@ def test_without_an_unprofiled_step_shares_are_of_the_recorded_one() -> None:
 
 def test_nothing_recorded_is_no_target() -> None:
     frame = divided(op("x::op", 1.0)).rows.iloc[:0]
-    empty = Partition(frame, calls_of([], 0), None, 0.0, 0.0, None, False, 0, 0, None)
+    empty = Partition(frame, calls_of([], 0), None, 0.0, 0.0, None, False, COVERAGE, None)
     assert rank(empty, RUN, None, None) == []
 
 

@@ -31,7 +31,6 @@ OWN = {
     "soap_qr": (11079, 9831, 1, 188808200, 178273785, 178273785, 883, 1),
     "two_streams_overlap": (71, 35, 3, 17854214, 15908626, 24038986, 15, 1),
 }
-LEGACY = "hta_legacy_cats_rank1.json.gz"  # the category names of 2020
 
 
 def union(work: pd.DataFrame) -> int:
@@ -64,7 +63,7 @@ def golden() -> list[Any]:
         return [pytest.param({}, marks=pytest.mark.skip(f"no public traces in {PUBLIC}; set QRPROF_TRACES"))]
     with table.open() as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if ".sqlite" not in row["trace"]]
-    return [pytest.param(row, id=row["trace"].split("::")[-1]) for row in rows if row["trace"] != LEGACY]
+    return [pytest.param(row, id=row["trace"].split("::")[-1]) for row in rows]
 
 
 def public_trace(name: str, folder: Path) -> Path:

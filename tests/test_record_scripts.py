@@ -32,8 +32,7 @@ def tell_where_they_are(workshop: Any) -> None:
 )
 def test_a_script_sees_what_python_shows_it(workshop: Any, command: tuple[str, ...]) -> None:
     tell_where_they_are(workshop)
-    plain = workshop.python(*command, *OURS, stdin="some text")
-    traced = workshop.trace(*command, *OURS, stdin="some text")
+    plain, traced = workshop.both(*command, *OURS, stdin="some text")
     assert plain.code == 0, plain.err
     assert (traced.out, traced.script_err, traced.code) == (plain.out, "", 1)
     assert traced.said == [f"{command[-1]} ended without importing torch; nothing was recorded"]
@@ -41,8 +40,8 @@ def test_a_script_sees_what_python_shows_it(workshop: Any, command: tuple[str, .
 
 def test_without_the_scripts_folder_on_the_path_it_is_not_put_there(workshop: Any) -> None:
     workshop.write("train.py", "import sys\nprint(sys.path)\n")
-    safe = {"PYTHONSAFEPATH": "1"}
-    assert workshop.trace("train.py", **safe).out == workshop.python("train.py", **safe).out
+    plain, traced = workshop.both("train.py", PYTHONSAFEPATH="1")
+    assert traced.out == plain.out
 
 
 def test_modules_of_the_working_folder_are_not_taken_for_pythons(workshop: Any) -> None:
@@ -64,7 +63,7 @@ def test_classes_of_the_script_can_be_pickled_and_sent_to_spawned_processes(work
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
         "        print(pool.map(double, [Point(4)])[0].x)\n",
     )
-    plain, traced = workshop.python("train.py"), workshop.trace("train.py")
+    plain, traced = workshop.both("train.py")
     assert plain.out == "__main__\n3\n__mp_main__\n8\n"
     assert (traced.out, traced.script_err) == (plain.out, plain.err)
 
@@ -111,7 +110,7 @@ ENDINGS = {
 def test_a_script_ends_as_under_python(workshop: Any, text: str) -> None:
     workshop.write("broken/torch/__init__.py", "raise RuntimeError('no driver')\n")
     workshop.write("train.py", text)
-    plain, traced = workshop.python("train.py"), workshop.trace("train.py")
+    plain, traced = workshop.both("train.py")
     assert (traced.out, traced.script_err) == (plain.out, plain.err)
     assert traced.code == (plain.code or 1)  # 1: it ended well, but nothing was recorded
     assert len(traced.said) == 1
@@ -122,7 +121,7 @@ def test_a_script_ends_as_under_python(workshop: Any, text: str) -> None:
 def test_a_module_that_cannot_run_is_reported_by_python(workshop: Any, module: str) -> None:
     workshop.write("pkg/__init__.py", "")
     workshop.write("pkg/broken.py", "if\n")
-    plain, traced = workshop.python("-m", module), workshop.trace("-m", module)
+    plain, traced = workshop.both("-m", module)
     assert traced.code == plain.code == 1
     assert traced.script_err.splitlines()[-1] == plain.err.splitlines()[-1]
     assert "qrprof/profiler" not in traced.err
@@ -130,8 +129,8 @@ def test_a_module_that_cannot_run_is_reported_by_python(workshop: Any, module: s
 
 def test_an_error_in_a_watched_op_shows_the_scripts_frames_only(workshop: Any) -> None:
     body = "def f(x):\n    return torch.linalg.qr(x)\nf(torch.ones(3))\n"
-    traced = workshop.train(body)
-    plain = workshop.python("train.py")
+    workshop.write("train.py", workshop.setup + body)
+    plain, traced = workshop.both("train.py")
     assert "must have at least 2 dimensions" in plain.err
     assert (traced.code, traced.script_err) == (1, plain.err)
     assert traced.said == ["train.py ended with exit code 1 before its first step; nothing was recorded"]
@@ -148,8 +147,8 @@ def test_output_and_exit_code_are_the_scripts_though_it_was_recorded(workshop: A
         "print(round(model.weight.sum().item(), 5), sys.stdin.read())\n"
         "sys.exit(3)\n"
     )
-    traced = workshop.train(body, stdin="end", PYTHONWARNINGS="error")
-    plain = workshop.python("train.py", stdin="end")
+    workshop.write("train.py", workshop.setup + body)
+    plain, traced = workshop.both("train.py", stdin="end", PYTHONWARNINGS="error")
     assert plain.code == 3
     assert (traced.out, traced.script_err, traced.code) == (plain.out, plain.err, 3)
     assert traced.said == ["recorded 5 steps of train.py; see `qrprof rank`"]

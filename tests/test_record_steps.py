@@ -3,38 +3,44 @@
 import gzip
 import json
 import re
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-
-MANY = 150  # steps: enough for every phase
-
-
-def per_step(ended: Any, name: str) -> list[int]:
-    """How often the op or annotation begins in each recorded step."""
-    _, trace = ended.load()
-    starts = trace.events[trace.events["name"] == name]["start"]
-    return [int(starts.between(a, b, inclusive="left").sum()) for (_, a), (_, b) in pairwise(trace.marks())]
 
 
 def recorded(ended: Any) -> list[int]:
     return [step.index for step in ended.run.recorded]
 
 
+STUBBORN = (
+    "def train():\n"
+    "    while True:\n"
+    "        try:\n"
+    "            for i in range(1000): step()\n"
+    "            return\n"
+    "        except BaseException as error: print('caught', error)\n"
+    "        finally: print('saved')\n"
+    "train()\n"
+    "print('end')\n"
+)
+
+
 def test_marks_lead_in_and_settling_step_and_no_hook_is_left(workshop: Any) -> None:
     body = (
         "import torch.optim.optimizer as hooks\n"
-        "before = torch._C._dispatch_dump('aten::linalg_qr'), torch.autograd.profiler.record_function.__enter__\n"
-        f"for i in range({MANY}): step()\n"
-        "print(len(hooks._global_optimizer_post_hooks), torch.autograd.profiler._enable_profiler.__module__)\n"
+        + STUBBORN
+        + "print(len(hooks._global_optimizer_post_hooks), torch.autograd.profiler._enable_profiler.__module__)\n"
         "print(torch._C._dispatch_dump('aten::linalg_qr'))\n"
+        "with torch.profiler.profile() as own: step()\n"
+        "print(sum(event.name == 'aten::addmm' for event in own.events()))\n"
     )
-    ended = workshop.train(body)
-    plain = workshop.python("train.py")
+    workshop.write("train.py", workshop.setup + body)
+    plain, ended = workshop.both("train.py")
     assert (ended.code, ended.out) == (0, plain.out)
-    assert plain.out.startswith("0 ")
+    assert plain.out.startswith("saved\nend\n0 torch")
+    assert plain.out.endswith("\n1\n")
+    assert ended.run.notes == []
     assert ended.said == ["recorded 5 steps of train.py; the script goes on; see `qrprof rank`"]
     with gzip.open(ended.run_folders[0] / "rank0.trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
@@ -45,12 +51,12 @@ def test_marks_lead_in_and_settling_step_and_no_hook_is_left(workshop: Any) -> N
     assert recorded(ended) == [24, 25, 26, 27, 28]
     steps = sorted(event["ts"] for event in events if event.get("name") == "Optimizer.step#SGD.step")
     assert sum(start < marks[0]["ts"] for start in steps) == 1  # of the lead-in step
-    assert per_step(ended, "aten::addmm") == [1] * 5
+    assert ended.per_step("aten::addmm") == [1] * 5
 
 
 def test_the_record_holds_what_was_asked_for(workshop: Any) -> None:
     options = ("--steps", "3", "--warmup", "1", "--no-shapes", "--no-samples")
-    ended = workshop.train(f"for i in range({MANY}): step(); torch.linalg.qr(torch.ones(4, 4))\n", *options)
+    ended = workshop.train("for i in range(150): step(); torch.linalg.qr(torch.ones(4, 4))\n", *options)
     run, trace = ended.load()
     assert run.unprofiled[0].first_step == 1
     assert len(run.unprofiled[0].durations_ns) == 12
@@ -76,8 +82,8 @@ def test_a_step_is_a_step_of_the_first_optimizer(workshop: Any) -> None:
     )
     ended = workshop.train(body)
     assert ended.run.step_source == "optimizer SGD"
-    assert per_step(ended, "aten::addmm") == [4] * 5
-    assert per_step(ended, "Optimizer.step#Adam.step") == [2] * 5
+    assert ended.per_step("aten::addmm") == [4] * 5
+    assert ended.per_step("Optimizer.step#Adam.step") == [2] * 5
 
 
 def test_mixed_precision(workshop: Any) -> None:
@@ -89,17 +95,19 @@ def test_mixed_precision(workshop: Any) -> None:
     )
     ended = workshop.train(body)
     assert ended.code == 0
-    assert per_step(ended, "aten::_amp_foreach_non_finite_check_and_unscale_") == [1] * 5
+    assert ended.per_step("aten::_amp_foreach_non_finite_check_and_unscale_") == [1] * 5
 
 
-@pytest.mark.parametrize("steps", [60, 28], ids=["goes on", "ends while recording"])
-def test_training_in_another_thread(workshop: Any, steps: int) -> None:
+def test_training_in_another_thread(workshop: Any) -> None:
     body = (
-        f"import threading\ndef train():\n    for i in range({steps}): step()\nthreading.Thread(target=train).start()\n"
+        "import threading\n"
+        "def train():\n"
+        "    for i in range(27): step()\n"
+        "threading.Thread(target=train).start()\n"  # the recording ends in the main thread
     )
     ended = workshop.train(body)
     assert (ended.code, ended.script_err) == (0, "")
-    assert set(per_step(ended, "aten::addmm")) == {1}
+    assert ended.per_step("aten::addmm") == [1] * 3
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -108,13 +116,13 @@ def test_data_loader_workers(workshop: Any, method: str) -> None:
         "from torch.utils.data import DataLoader\n"
         "if __name__ == '__main__':\n"
         "    rows = [row for row in torch.randn(160, 8)]\n"
-        f"    data = DataLoader(rows, batch_size=4, num_workers=2, multiprocessing_context='{method}')\n"
+        f"    data = DataLoader(rows, batch_size=4, num_workers=1, multiprocessing_context='{method}')\n"
         "    for batch in data: model(batch).sum().backward(); optimizer.step()\n"
         "    print('done')\n"
     )
     ended = workshop.train(body)
     assert (ended.code, ended.out, ended.script_err) == (0, "done\n", "")
-    assert per_step(ended, "aten::addmm") == [1] * 5
+    assert ended.per_step("aten::addmm") == [1] * 5
 
 
 COPIES = """\
@@ -122,8 +130,8 @@ import atexit, resource
 def used(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 def copy(i):
     before, x = used(), torch.ones(4)
-    for _ in range(50_000): x.add_(1)
-    assert used() - before < 20_000, used() - before  # kB; an op that is recorded takes about one
+    for _ in range(30_000): x.add_(1)
+    assert used() - before < 10_000, used() - before  # kB; an op that is recorded takes about one
     atexit.register(lambda: print('bye', i, flush=True))
     if i == 25: raise ValueError('bad')
     if i == 26: sys.exit('text')
@@ -131,15 +139,15 @@ def copy(i):
 if os.fork() == 0: copy(1)
 for i in range(40):
     step()
-    if 24 <= i <= 29 and os.fork() == 0: copy(i)
-print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(7)))
+    if i in (24, 25, 26, 29) and os.fork() == 0: copy(i)
+print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(5)))
 """
 
 
 def test_forked_copies_end_as_under_python_and_are_not_recorded(workshop: Any) -> None:
-    ended = workshop.train(COPIES)
-    plain = workshop.python("train.py")
-    assert plain.out.endswith("[1, 1, 1, 24, 27, 28, 29]\n")
+    workshop.write("train.py", workshop.setup + COPIES)
+    plain, ended = workshop.both("train.py")
+    assert plain.out.endswith("[1, 1, 1, 24, 29]\n")
     assert ended.code == 0
     for mine, pythons in ((ended.out, plain.out), (ended.script_err, plain.err)):
         assert sorted(mine.splitlines()) == sorted(pythons.splitlines())
@@ -160,24 +168,33 @@ def test_compiled_model_and_optimizer_are_compiled_as_without_us(workshop: Any) 
         "    factor(torch.randn(4, 4))\n"
         "print(torch._dynamo.utils.counters['stats'], torch._dynamo.utils.counters['graph_break'])\n"
     )
-    ended = workshop.train(body)
-    plain = workshop.python("train.py")
+    workshop.write("train.py", workshop.setup + body)
+    plain, ended = workshop.both("train.py")
     strip = re.compile(r"^W\d+ \S+ \d+")
     assert (ended.code, ended.out) == (0, plain.out)
     assert [strip.sub("", line) for line in ended.script_err.splitlines()] == [
         strip.sub("", line) for line in plain.err.splitlines()
     ]
     assert len(recorded(ended)) == 5
-    assert ended.run.linalg[0].site == "train.py:15"
+    assert re.fullmatch("train.py:1[45]", ended.run.linalg[0].site)  # compiled code keeps no exact line
 
 
 def test_a_program_without_steps_is_recorded_as_a_whole(workshop: Any) -> None:
     ended = workshop.train("print(torch.linalg.qr(torch.ones(4, 4))[0].shape)\n")
     run = ended.run
     assert ended.said == ["recorded the whole run of train.py; see `qrprof rank`"]
-    assert (run.step_source, run.step_ns()) == ("whole run", None)
+    assert (run.step_source, run.step_ns(), run.notes) == ("whole run", None, [])
     assert [(step.index, step.weight) for step in run.recorded] == [(0, 1.0)]
-    assert per_step(ended, "aten::linalg_qr") == [1]
+    assert ended.per_step("aten::linalg_qr") == [1]
+
+
+def test_of_a_long_program_without_steps_the_beginning_is_recorded(workshop: Any) -> None:
+    begin = "import time, qrprof.profiler.recorder\nqrprof.profiler.recorder.OPENING_SECONDS = 0.6\n"
+    body = "model(torch.ones(4, 8))\ntime.sleep(1.5)\ntorch.linalg.qr(torch.ones(4, 4))\n"
+    workshop.write("train.py", begin + workshop.setup + body)
+    ended = workshop.trace("train.py")
+    assert ended.run.notes == ["only the first 1 s were recorded; give --range NAME for steps"]
+    assert (ended.per_step("aten::addmm"), ended.per_step("aten::linalg_qr")) == ([1], [0])
 
 
 # --- the script's own profiler
@@ -192,21 +209,19 @@ OWN = (
 
 
 @pytest.mark.parametrize(
-    ("body", "printed", "notes"),
+    ("body", "printed"),
     [
-        ("print(profiled(4))\nfor i in range(40): step()\n", "4\n", 1),
-        ("for i in range(26): step()\nprint(profiled(9))\nfor i in range(40): step()\n", "9\n", 1),
-        ("for i in range(35): step()\nprint(profiled(9))\n", "9\n", 1),
-        (f"for i in range({MANY}): step()\nprint(profiled(4))\n", "4\n", 0),
+        ("print(profiled(4))\nfor i in range(40): step()\n", "4\n"),
+        ("for i in range(26): step()\nprint(profiled(9))\nfor i in range(40): step()\n", "9\n"),
+        ("for i in range(35): step()\nprint(profiled(9))\n", "9\n"),
     ],
-    ids=["before ours", "during ours", "in the second block", "after ours"],
+    ids=["before ours", "during ours", "in the second block"],
 )
-def test_a_script_with_its_own_profiler_gets_its_events(workshop: Any, body: str, printed: str, notes: int) -> None:
+def test_a_script_with_its_own_profiler_gets_its_events(workshop: Any, body: str, printed: str) -> None:
     ended = workshop.train(OWN + body)
     assert (ended.code, ended.out, ended.script_err) == (0, printed, "")
-    assert per_step(ended, "aten::addmm") == [1] * 5
-    theirs = "the script runs torch.profiler itself; steps it profiled were left alone"
-    assert ended.run.notes == [theirs] * notes
+    assert ended.per_step("aten::addmm") == [1] * 5
+    assert ended.run.notes == ["the script runs torch.profiler itself; steps it profiled were left alone"]
 
 
 def test_a_script_that_always_profiles_itself_is_told_so(workshop: Any) -> None:
@@ -217,33 +232,35 @@ def test_a_script_that_always_profiles_itself_is_told_so(workshop: Any) -> None:
 
 # --- ranges
 
-RANGES = {
-    "record_function": ("", "with torch.profiler.record_function('part'): work()"),
-    "nvtx.annotate": ("import nvtx\n", "with nvtx.annotate('part', color='red'): work()"),
-    "nvtx decorator": ("from nvtx import annotate\n", "annotate('part')(work)()"),
-    "push_range": ("from nvtx import push_range, pop_range\n", "push_range(message='part'); work(); pop_range()"),
-}
+RANGES = """\
+def work(): return model(torch.randn(4, 8))
+@annotate('part')
+def decorated(): work()
+for i in range(60):
+    with torch.profiler.record_function('other'): step()
+    if i % 5 == 0:
+        with torch.profiler.record_function('part'): work()
+    if i % 5 == 1:
+        with annotate('part', color='red'): work()
+    if i % 5 == 2: decorated()
+    if i % 5 == 3: push_range(message='part'); work(); pop_range()
+    if i % 5 == 4: end = start_range('part'); work(); end_range(end)
+"""
 
 
-@pytest.mark.parametrize(("imports", "call"), RANGES.values(), ids=RANGES)
-def test_a_step_can_be_a_range(workshop: Any, imports: str, call: str) -> None:
-    body = (
-        "def work(): return model(torch.randn(4, 8))\n"
-        "for i in range(40):\n"
-        "    with torch.profiler.record_function('other'): step()\n"
-        f"    {call}\n"
-    )
-    workshop.write("train.py", imports + workshop.setup + body)
+def test_a_step_can_be_a_range_of_torch_or_nvtx(workshop: Any) -> None:
+    imports = "from nvtx import annotate, push_range, pop_range, start_range, end_range\n"  # before torch
+    workshop.write("train.py", imports + workshop.setup + RANGES)
     ended = workshop.trace("--range", "part", "train.py")
     assert (ended.code, ended.script_err) == (0, "")
     assert ended.run.step_source == "range part"
-    assert per_step(ended, "aten::addmm") == [2] * 5
+    assert ended.per_step("aten::addmm") == [2] * 5
 
 
 # --- the end comes early, or is asked for
 
 
-@pytest.mark.parametrize("steps", [2, 12, 24])
+@pytest.mark.parametrize("steps", [2, 24])
 def test_too_few_steps_are_not_recorded(workshop: Any, steps: int) -> None:
     ended = workshop.train(f"for i in range({steps}): step()\n")
     assert (ended.code, ended.run_folders) == (1, [])
@@ -258,23 +275,6 @@ def test_a_recording_cut_short_keeps_its_whole_steps(workshop: Any) -> None:
     assert recorded(ended) == [24, 25, 26]
     assert sum(step.weight for step in ended.run.recorded) == pytest.approx(1)
     assert ended.run.notes == ["the script ended after 3 of 5 steps to record"]
-
-
-STUBBORN = (
-    "def train():\n"
-    "    while True:\n"
-    "        try:\n"
-    "            for i in range(1000): step()\n"
-    "            return\n"
-    "        except BaseException as error: print('caught', error)\n"
-    "        finally: print('saved')\n"
-    "train()\n"
-    "print('end')\n"
-)
-
-
-def test_nothing_is_thrown_into_a_script_that_catches_everything(workshop: Any) -> None:
-    assert workshop.train(STUBBORN).out == "saved\nend\n"
 
 
 def test_stop_ends_the_script_at_once_and_without_its_handlers(workshop: Any) -> None:
@@ -292,65 +292,3 @@ def test_repeat_runs_the_script_again_to_time_it(workshop: Any) -> None:
     assert len(durations) == 20
     assert min(durations) > 0
     assert sorted(path.name for path in ended.run_folders[0].glob("*.json*")) == ["rank0.trace.json.gz", "run.json"]
-
-
-# --- steps that differ
-
-
-def every(period: int, steps: int) -> str:
-    return (
-        f"for i in range({steps}):\n"
-        f"    if i % {period} == {period} - 1: q, r = torch.linalg.qr(torch.full((6, 4), i / 7) + torch.eye(6, 4))\n"
-        "    step()\n"
-    )
-
-
-@pytest.mark.parametrize("period", [10, 7])
-def test_a_period_is_found_and_recorded_whole(workshop: Any, period: int) -> None:
-    ended = workshop.train(every(period, 200))
-    run = ended.run
-    assert (run.period, len(run.recorded)) == (period, period)
-    assert sorted(kind.frequency for kind in run.kinds) == pytest.approx([1 / period, 1 - 1 / period])
-    assert sum(step.weight for step in run.recorded) == pytest.approx(1)
-    qr = per_step(ended, "aten::linalg_qr")
-    assert [step.kind for step in run.recorded] == ["AB"[count] for count in qr]
-    assert sum(qr) == 1
-    for block in run.unprofiled:
-        assert len(block.durations_ns) % period == 0
-        assert [kind == "B" for kind in block.kinds] == [
-            n % period == period - 1 for n in range(block.first_step, block.first_step + len(block.kinds))
-        ]
-    (call,) = run.linalg
-    assert (call.op, call.shape, call.strides) == ("aten::linalg_qr", [6, 4], [4, 1])
-    assert (call.dtype, call.device) == ("float32", "cpu")
-    assert call.calls_per_step == pytest.approx(1 / period)
-    assert call.ns_per_step > 0
-    assert call.site == "train.py:10"
-    (path,) = (ended.folder / "cache" / "samples").iterdir()
-    for sample in torch.load(path, weights_only=True).values():
-        x = float((sample - torch.eye(6, 4))[0, 1])
-        assert torch.equal(sample, torch.full((6, 4), round(7 * x) / 7) + torch.eye(6, 4))
-        assert round(7 * x) % period == period - 1
-    assert len(torch.load(path, weights_only=True)) == call.samples > 0
-
-
-def test_a_rare_refresh_is_found_and_weighted(workshop: Any) -> None:
-    ended = workshop.train(every(50, 300))
-    run = ended.run
-    assert run.period == 50
-    assert len(run.recorded) < 10
-    weights = {kind: sum(step.weight for step in run.recorded if step.kind == kind) for kind in "AB"}
-    assert weights == pytest.approx({"A": 0.98, "B": 0.02})
-    assert sum(per_step(ended, "aten::linalg_qr")) == 1
-    assert run.linalg[0].calls_per_step == pytest.approx(0.02)
-    assert run.notes == []
-
-
-def test_steps_without_a_pattern_are_said_to_differ(workshop: Any) -> None:
-    squares = "for i in range(300):\n    if i**0.5 % 1 == 0: torch.linalg.qr(torch.ones(4, 4))\n    step()\n"
-    run = workshop.train(squares).run
-    assert run.period is None
-    assert len(run.notes) == 1
-    assert re.fullmatch(
-        r"steps differ: the recorded ones are 1 of 2 kinds, and no period up to 64 was found in \d+ steps", run.notes[0]
-    )

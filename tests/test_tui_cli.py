@@ -101,7 +101,7 @@ def test_without_arguments_it_prints_help(tmp_path: Path) -> None:
     ("args", "words"),
     [
         (["rnak"], ["rnak", "did you mean 'rank'", "qrprof --help"]),
-        (["frobnicate"], ["frobnicate", "trace, runs, rank, show, doctor"]),
+        (["frobnicate"], ["frobnicate", ", ".join(entry.name for entry in COMMANDS)]),
         (["--jsn"], ["--jsn", "qrprof --help"]),
         (["rank", "--jsno"], ["--jsno", "--json", "qrprof rank --help"]),
         (["trace"], ["SCRIPT", "qrprof trace --help"]),

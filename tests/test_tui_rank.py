@@ -139,6 +139,7 @@ def test_json_is_the_same_ranking(store: Store) -> None:
     assert record["overhead_x"] == pytest.approx(1.25)
     assert record["noise"] == {"name": "within-run", "ms": 0.0}
     assert record["withheld"] is None
+    assert (record["coverage"]["verdict"], record["coverage"]["steps"]) == ("trusted", 2)
     assert [row["key"] for row in record["rows"]] == ["aten::linalg_qr", "gap:host", "aten::mm"]
     assert [row["kind"] for row in record["rows"]] == ["op", "gap", "op"]
     assert [row["ms"] for row in record["rows"]] == pytest.approx([0.4, 0.24, 0.16])
@@ -275,7 +276,10 @@ def test_runs_are_found_by_id_start_and_folder(store: Store) -> None:
 def test_show_prints_one_row_in_full(store: Store) -> None:
     measure_cpu()
     text = store.text("show", "aten::linalg_qr")
-    assert text.startswith("aten::linalg_qr time 400 us of a mean step, 1 call, 50.0 %")
+    assert text.startswith(
+        "aten::linalg_qr coverage host only: no launches and no device work; 2 steps time 400 us of a"
+    )
+    assert "mean step, 1 call, 50.0 %" in text
     assert "basis flops and bytes of the shapes over this device's measured peaks" in text
     # Four QRs of 64 x 64: 4 (2 - 2/3) 64^3 flops are 1.40 MFLOP with R alone, 2.80 with Q, in 400 us.
     assert "2.80 MFLOP a step at 6.99 GFLOP/s, peak 100 GFLOP/s (float)" in text
@@ -339,6 +343,7 @@ def test_h200_traces_are_ranked(store: Store, name: str) -> None:
     )
     record = store.json("rank")
     assert record["step_ms"] == pytest.approx(sum(map(sum, blocks)) / 10)
+    assert (record["coverage"]["verdict"], record["coverage"]["steps"]) == ("trusted", known["active"])
     if record["withheld"] is None:
         assert sum(row["share"] for row in record["rows"]) == pytest.approx(1)
         assert sum(row["ms"] for row in record["rows"]) == pytest.approx(record["step_ms"])

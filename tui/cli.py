@@ -22,9 +22,16 @@ class Entry(NamedTuple):
 
 COMMANDS = (
     Entry("trace", "qrprof.tui.commands.trace", "Run a PyTorch program and record what its steps do."),
+    Entry("import", "qrprof.tui.commands.import_", "Take over traces of other profilers as a run."),
     Entry("runs", "qrprof.tui.commands.runs", "List the recorded runs."),
     Entry("rank", "qrprof.tui.commands.rank", "Rank what, if it were faster, would make the step faster."),
     Entry("show", "qrprof.tui.commands.show", "Show one row of the ranking in full."),
+    Entry("gaps", "qrprof.tui.commands.gaps", "Show when the device had nothing to do, and why."),
+    Entry("launches", "qrprof.tui.commands.launches", "Show what launching costs, and what a CUDA graph would save."),
+    Entry("panels", "qrprof.tui.commands.panels", "Take QR calls apart into the phases of their block columns."),
+    Entry("ranks", "qrprof.tui.commands.ranks", "Compare the ranks of a run: who waits for whom."),
+    Entry("diff", "qrprof.tui.commands.diff", "Compare two runs: what takes more or less time."),
+    Entry("export", "qrprof.tui.commands.export", "Write a run as a file for another program."),
     Entry("doctor", "qrprof.tui.commands.doctor", "Check what works on this machine."),
 )
 

@@ -17,6 +17,7 @@ from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.units import MISSING
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.measure import Measurement
     from rich.table import Table
@@ -37,6 +38,11 @@ def say(message: str) -> None:
 def write_json(record: Mapping[str, Any]) -> None:
     """Print `record` with its schema number; inf and NaN become null."""
     put(json.dumps({"schema": SCHEMA, **finite(record)}, indent=2) + "\n")
+
+
+def write_csv(table: "pd.DataFrame") -> None:
+    """Print a table with a header line; what is missing is an empty cell."""
+    put(table.to_csv(index=False))
 
 
 def finite(value: Any) -> Any:

@@ -1,9 +1,10 @@
 """One run, ranked: what `rank` and `show` print from, and its record as JSON."""
 
 import math
+import shlex
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def load_ranking(name: str | None, number: int = 0) -> Ranking:
     divided = partition(trace, run)
     peaks, noise = peaks_for(run, devices_folder()), noise_of(run)
     return Ranking(run, trace.warnings, divided, peaks, noise, rank(divided, run, peaks, noise))
+
+
+def run_line(run: RunInfo) -> str:
+    """A run by its id and command, and its process where there are several."""
+    process = f" (rank {run.rank} of {run.world_size})" if run.world_size > 1 else ""
+    return f"{run.id}: {shlex.join(run.command)}{process}"
 
 
 def noise_of(run: RunInfo) -> Noise | None:
@@ -128,6 +135,7 @@ def record(ranking: Ranking) -> dict[str, Any]:
     found, noise = ranking.partition, ranking.noise
     return {
         "run": ranking.run.id,
+        "coverage": asdict(found.coverage),
         "step_ms": to_ms(found.step_ns),
         "rows": [target_record(ranking, target) for target in ranking.targets],
         "noise": {"name": noise.name, "ms": to_ms(noise_ns(ranking))} if noise else None,

@@ -1,15 +1,19 @@
-"""Chrome trace JSON as a stream of event batches: bounded memory, times kept as their decimal text.
+"""Chrome trace JSON as a stream of event batches: bounded memory, and no time is rounded.
 
 The text is cut only where one event ends and the next begins. An unescaped quote cannot stand inside
 a JSON string, so `}, {"ph"` is always structure; it may still lie inside an event's nested list, and
 then the piece is no JSON and is read event by event.
+
+A time of three decimals is one double and no other below 2**43 us. Where a longer one is in sight,
+times are kept as their decimal text.
 """
 
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -21,9 +25,11 @@ from qrprof.profiler.errors import QrprofError
 CHUNK: Final = 64 << 10  # bytes; what is parsed stays in the processor's cache: 4 MiB take twice as long
 NEAR: Final = 16 << 10  # bytes; the last event of a piece is nearly always shorter
 EVENT_LIMIT: Final = 16 << 20  # bytes; no header and no event is longer
+PROGRESS_EVERY: Final = 1 << 20  # bytes
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_FORMAT: Final = 31  # zlib's code for "a gzip header and trailer"
-KEY_WINDOW: Final = 100  # bytes; holds a key and its number
+EXACT_BELOW: Final = 2.0**43  # us; from here on not every ns has a double of its own
+KEY_WINDOW: Final = 100  # bytes; holds a key and the start of its value
 BLANK: Final = b" \t\r\n\xef\xbb\xbf"  # white space and the byte order mark
 SEPARATORS: Final = b" \t\r\n,"
 MEMBER: Final = re.compile(rb"[^\s,]")  # the first byte of a list's next member, or its end
@@ -31,6 +37,9 @@ MEMBER: Final = re.compile(rb"[^\s,]")  # the first byte of a list's next member
 LIST_START: Final = re.compile(rb'\A\[|"traceEvents"\s*:\s*\[')
 EVENT_END: Final = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|name|cat|pid|ts)")')
 BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\s*[,}]')
+METADATA: Final = re.compile(
+    r'"(distributedInfo|deviceProperties|cuda_runtime_version|hip_runtime_version|roctracer_version)"\s*:\s*'
+)
 # The byte after the number must be in sight: at the end of a piece the number may go on.
 TIME: Final = re.compile(rb'"(ts|dur)"\s*:\s*(-?\d[\d.eE+-]*)(?=[\s,}])')
 TIME_AS_TEXT: Final = rb'"\1":"\2"'
@@ -38,6 +47,7 @@ TIME_AS_TEXT: Final = rb'"\1":"\2"'
 LENIENT: Final = json.JSONDecoder(strict=False)
 
 Batch = list[Any]
+Progress = Callable[[int, int], None]  # bytes of the file done, and all
 
 
 @dataclass
@@ -48,15 +58,18 @@ class Found:
     repaired: int = 0  # events that only a lenient parser takes: raw control characters, bad UTF-8
     broken: int = 0  # stretches that no parser takes: one event or several that follow each other
     complete: bool = False  # the list of events and what follows it were there to the end
+    metadata: dict[str, Any] = field(default_factory=dict)  # of the keys in METADATA: all others are never parsed
 
 
-def event_batches(path: Path, found: Found, chunk_bytes: int = CHUNK) -> Iterator[Batch]:
-    """Yield the members of `traceEvents` (or of a bare list) in batches; `ts` and `dur` are decimal text.
+def event_batches(
+    path: Path, found: Found, chunk_bytes: int = CHUNK, progress: Progress | None = None
+) -> Iterator[Batch]:
+    """Yield the members of `traceEvents` (or of a bare list) in batches; `ts` and `dur` as numbers or decimal text.
 
     Raises QrprofError where the file cannot be read or is no trace. A file that breaks off yields its
     whole events and leaves `found.complete` false.
     """
-    chunks = read_chunks(path, chunk_bytes)
+    chunks = read_chunks(path, chunk_bytes, progress)
     held, ended, enough = open_list(path, chunks, found), False, 0
     for chunk in chain((b"",), chunks):
         held += chunk
@@ -76,16 +89,28 @@ def event_batches(path: Path, found: Found, chunk_bytes: int = CHUNK) -> Iterato
     found.complete = read_tail(chain((held,), chunks), found) and ended
 
 
-def read_chunks(path: Path, size: int) -> Iterator[bytes]:
+def read_chunks(path: Path, size: int, progress: Progress | None = None) -> Generator[bytes, None, None]:
     """The file's text in pieces of at most `size` bytes; gzip is known by its content, not by its name."""
     try:
         with path.open("rb") as file:
             compressed = file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
-            yield from inflate(file, size) if compressed else iter(lambda: file.read(size), b"")
+            chunks = inflate(file, size) if compressed else iter(lambda: file.read(size), b"")
+            yield from chunks if progress is None else told(chunks, file, path.stat().st_size, progress)
     except zlib.error as error:
         raise QrprofError(f"{path} is damaged gzip ({error}); copy or record it again") from None
     except OSError as error:
         raise QrprofError(f"cannot read {path}: {error.strerror}; give the file of a trace") from None
+
+
+def told(chunks: Iterator[bytes], file: BinaryIO, total: int, progress: Progress) -> Iterator[bytes]:
+    """Pass on the chunks and report the file's position now and then."""
+    due = 0
+    for chunk in chunks:
+        if file.tell() >= due:
+            progress(file.tell(), total)
+            due = file.tell() + PROGRESS_EVERY
+        yield chunk
+    progress(total, total)
 
 
 def inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -105,7 +130,7 @@ def open_list(path: Path, chunks: Iterator[bytes], found: Found) -> bytes:
     for chunk in chunks:
         head = (head + chunk).lstrip(BLANK)
         if start := LIST_START.search(head, max(0, len(head) - len(chunk) - KEY_WINDOW)):
-            note_base(head[: start.start()], found)
+            note_metadata(head[: start.start()], found)
             return head[start.end() :]
         if not b"{".startswith(head[:1]) or len(head) > EVENT_LIMIT:
             break
@@ -125,11 +150,18 @@ def last_cut(text: bytes) -> int:
 
 def parse(text: bytes, found: Found) -> tuple[Batch, bytes]:
     """The events of `text`, and the rest: an event that goes on, or the end of the list from its `]`."""
-    text = TIME.sub(TIME_AS_TEXT, text.lstrip(SEPARATORS))
+    text = text.lstrip(SEPARATORS)
     try:
-        return orjson.loads(b"[" + text + b"]"), b""
+        batch = orjson.loads(b"[" + text + b"]")
+        return (orjson.loads(b"[" + TIME.sub(TIME_AS_TEXT, text) + b"]") if any(map(inexact, batch)) else batch), b""
     except orjson.JSONDecodeError:
-        return parse_singly(text, found)
+        return parse_singly(TIME.sub(TIME_AS_TEXT, text), found)
+
+
+def inexact(event: Any) -> bool:
+    """Whether the event starts at a time that a double cannot hold to the ns."""
+    start = event.get("ts") if type(event) is dict else None
+    return type(start) is float and not start < EXACT_BELOW
 
 
 def parse_singly(text: bytes, found: Found) -> tuple[Batch, bytes]:
@@ -177,15 +209,21 @@ def decode(text: bytes, found: Found) -> Any:
         return LENIENT.decode(text.decode("utf-8", "replace"))
 
 
-def note_base(text: bytes, found: Found) -> None:
+def note_metadata(text: bytes, found: Found) -> None:
     if base := BASE.search(text):
         found.base_ns = int(base[1])
+    characters = text.decode("utf-8", "replace")
+    for key in METADATA.finditer(characters):
+        with suppress(ValueError, RecursionError):
+            found.metadata[key[1]] = LENIENT.raw_decode(characters, key.end())[0]
 
 
 def read_tail(chunks: Iterable[bytes], found: Found) -> bool:
-    """Look for the trace's zero in what follows the events; whether the file is closed as JSON is."""
-    window = b""
+    """Note the metadata in what follows the events; whether the file is closed as JSON is."""
+    tail, window = bytearray(), b""
     for chunk in chunks:
+        if len(tail) < EVENT_LIMIT:
+            tail += chunk
         window = window[-KEY_WINDOW:] + chunk
-        note_base(window, found)
+    note_metadata(bytes(tail), found)
     return window.rstrip().endswith((b"]", b"}"))

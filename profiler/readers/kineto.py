@@ -1,9 +1,10 @@
-"""Kineto's Chrome JSON, as torch.profiler writes it for CPU and CUDA, as a `Trace`."""
+"""Kineto's Chrome JSON, as torch.profiler has written it since 2020 for CPU and accelerators, as a `Trace`."""
 
-import re
+import gc
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -22,52 +23,73 @@ from qrprof.profiler.events import (
     DEVICE_WORK,
     HOST,
     KERNEL,
+    KINDS,
     MEMSET,
     OP,
     OVERHEAD,
     RUNTIME,
     SYNC,
 )
-from qrprof.profiler.readers.chrome import CHUNK, Found, event_batches
+from qrprof.profiler.readers.chrome import CHUNK, Batch, Found, Progress, event_batches
+from qrprof.profiler.readers.metadata import devices_of, rank_of, versions_of
+from qrprof.profiler.readers.repair import IMPOSSIBLE, MASKED, OVERRUNS, STRAYS, counted, cut_overruns, drop_strays
+from qrprof.profiler.readers.source import Source
+from qrprof.profiler.readers.texts import Masked, coded
 from qrprof.profiler.trace import DEFAULTS, Trace, sort_events
 
 KIND_OF: Final = {
     "cpu_op": OP,
     "user_annotation": ANNOTATION,
-    "cuda_runtime": RUNTIME,
+    "cuda_runtime": RUNTIME,  # of ROCm too
     "cuda_driver": RUNTIME,
+    "xpu_runtime": RUNTIME,
+    "xpu_driver": RUNTIME,
+    "privateuse1_runtime": RUNTIME,
+    "privateuse1_driver": RUNTIME,
     "kernel": KERNEL,
     "gpu_memcpy": COPY,
     "gpu_memset": MEMSET,
     "cuda_sync": SYNC,
     "cuda_event": SYNC,
+    "xpu_sync": SYNC,
     "overhead": OVERHEAD,
+    "Operator": OP,  # this one and those below: 2020 to 2021
+    "Runtime": RUNTIME,
+    "Kernel": KERNEL,
+    "Memcpy": COPY,
+    "Memset": MEMSET,
 }
 # Spans that others account for: an annotation drawn on the device covers gaps, a Python frame its ops.
 DROPPED: Final = frozenset({"gpu_user_annotation", "python_function", "Trace"})
 ON_DEVICE: Final = frozenset({*DEVICE_WORK, SYNC})
 HOST_SPANS: Final = frozenset({OP, ANNOTATION, OVERHEAD})  # no launch and no work: nothing to join
+CODE_OF: Final = {kind: code for code, kind in enumerate(KINDS)}
+NOTHING: Final[dict[str, Any]] = {}
 
 NS_LIMIT: Final = 1 << 62  # start and duration below it: their sum is an int64
+US_LIMIT: Final = NS_LIMIT / 1000
 INT32: Final = 1 << 31
 INT64: Final = 1 << 63
 SHOWN: Final = 5  # unknown categories that a warning names
-UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+ROWS_AT_ONCE: Final = 4096  # arrays of a few rows cost more than their rows
+
+Row = tuple[Any, ...]  # in the order of COLUMNS, but with a duration for the end
+Ints = NDArray[np.int64]
 
 
 @dataclass
 class Columns:
     """The rows so far, a column an array; texts are coded by their place in `texts`."""
 
-    data: dict[str, "array[int]"] = field(
-        default_factory=lambda: {name: array("i" if kind == "category" else "q") for name, kind in COLUMNS.items()}
-    )
-    texts: dict[str, dict[str, int]] = field(
-        default_factory=lambda: {name: {} for name, kind in COLUMNS.items() if kind == "category"}
-    )
+    pending: list[Row] = field(default_factory=list)  # rows that are not in the columns yet
+    data: dict[str, "array[int]"] = field(default_factory=lambda: {name: array("q") for name in COLUMNS})
+    texts: dict[str, dict[Any, int]] = field(default_factory=lambda: {"name": {}, "shapes": {}, "dtypes": {}})
     tracks: dict[str, int] = field(default_factory=dict)  # threads that have a name and no number
     unknown: Counter[str] = field(default_factory=Counter)  # events of each unknown category
+    unfinished: int = 0  # spans that were open when the recording ended
     timeless: int = 0  # events without a usable ts and dur
+    impossible: int = 0  # spans that took less than no time, or 146 years
 
 
 def read(path: Path) -> Trace:
@@ -75,155 +97,240 @@ def read(path: Path) -> Trace:
 
     Raises QrprofError where the file cannot be read, is no trace or holds no event of a known category.
     """
-    return read_in_chunks(path, CHUNK)
+    return read_source(path).trace
 
 
 def read_in_chunks(path: Path, chunk_bytes: int) -> Trace:
+    return read_source(path, None, chunk_bytes).trace
+
+
+def read_source(path: Path, progress: Progress | None = None, chunk_bytes: int = CHUNK) -> Source:
+    """Read a trace with what the file says of its process; `progress` is told the bytes read and all.
+
+    Raises QrprofError as `read` does.
+    """
     found, columns = Found(), Columns()
-    for batch in event_batches(path, found, chunk_bytes):
-        add(batch, columns)
-    warnings = warn(found, columns)
-    if not columns.data["start"]:
+    with collector_off():
+        for batch in event_batches(path, found, chunk_bytes, progress):
+            add(batch, columns)
+        flush(columns)
+    masked = Masked()
+    frame, strays = drop_strays(frame_of(columns, masked))
+    frame, overruns = cut_overruns(frame)
+    warnings = warn(found, columns, {STRAYS: strays, OVERRUNS: overruns, MASKED: masked.count}, len(frame))
+    if frame.empty:
         reason = f" ({'; '.join(warnings)})" if warnings else ""
         raise QrprofError(f"{path} holds no events{reason}; record it with CPU or CUDA activities on")
-    return Trace(sort_events(frame(columns)), found.base_ns, warnings)
-
-
-def add(batch: Iterable[Any], columns: Columns) -> None:
-    rows = [row for event in batch if isinstance(event, dict) and (row := row_of(event, columns))]
-    for column, values in zip(columns.data.values(), zip(*rows, strict=True), strict=False):  # no rows: no values
-        column.extend(values)
-
-
-def row_of(event: Mapping[str, Any], columns: Columns) -> tuple[int, ...] | None:
-    """The event's values in the order of COLUMNS, texts as codes; None where it is no row of a trace."""
-    if event.get("ph") != "X":
-        return None
-    category = str(event.get("cat", ""))
-    kind = KIND_OF.get(category)
-    if kind is None:
-        if category not in DROPPED:
-            columns.unknown[category] += 1
-        return None
-    try:
-        start, duration = to_ns(event["ts"]), to_ns(event["dur"])
-    except (KeyError, TypeError, ValueError):
-        start, duration = 0, -1
-    if duration < 0:
-        columns.timeless += 1
-        return None
-    args = event.get("args")
-    if not isinstance(args, dict):
-        args = {}
-    texts = columns.texts
-    return (
-        code(kind, texts["kind"]),
-        code(str(event.get("name", "")), texts["name"]),
-        start,
-        start + duration,
-        *place(event, args, kind, columns.tracks),
-        0 if kind in HOST_SPANS else correlation(args),
-        number(args.get("Sequence number"), DEFAULTS["sequence"]),
-        code(shapes(args), texts["shapes"]),
-        code(dtypes(args), texts["dtypes"]),
-        number(args.get("bytes"), DEFAULTS["bytes"]),
+    rank, world_size = rank_of(found.metadata)
+    trace = Trace(sort_events(frame), found.base_ns, warnings)
+    return Source(
+        trace,
+        path,
+        rank=rank,
+        world_size=world_size,
+        devices=devices_of(found.metadata),
+        versions=versions_of(found.metadata),
     )
 
 
-def place(event: Mapping[str, Any], args: Mapping[str, Any], kind: str, tracks: dict[str, int]) -> tuple[int, int]:
-    """Device and track: the arguments name them better than pid and tid, which only draw the row."""
-    if kind not in ON_DEVICE:
-        return HOST, track(event.get("tid"), tracks)
-    device = number(args.get("device", event.get("pid")), 0)
-    return device if 0 <= device < INT32 else 0, track(args.get("stream", event.get("tid")), tracks)
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Without the cycle collector, which would walk millions of young dicts that hold no cycle: a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
-def track(value: Any, tracks: dict[str, int]) -> int:
-    """A thread's or stream's number; one that only has a name gets a negative number of its own."""
-    if isinstance(value, str):
-        return tracks.setdefault(value, -2 - len(tracks))
-    return number(value, DEFAULTS["track"])
+# --- events to rows
 
 
-def correlation(args: Mapping[str, Any]) -> int:
+def add(batch: Batch, columns: Columns) -> None:
+    columns.pending += [row for event in batch if type(event) is dict and (row := row_of(event, columns))]
+    if len(columns.pending) >= ROWS_AT_ONCE:
+        flush(columns)
+
+
+def flush(columns: Columns) -> None:
+    """Take the pending rows into the columns."""
+    if not columns.pending:
+        return
+    rows, columns.pending = columns.pending, []
+    kind, name, start, duration, device, track, *numbers, shapes, dtypes, size = zip(*rows, strict=True)
+    start_ns, timed = to_ns(start)
+    duration_ns, lasting = to_ns(duration)
+    kept = timed & lasting & (np.abs(start_ns) < NS_LIMIT)
+    impossible = kept & ((duration_ns < 0) | (duration_ns >= NS_LIMIT))
+    columns.timeless += int((~kept).sum())
+    columns.impossible += int(impossible.sum())
+    values: dict[str, Ints] = {
+        "kind": np.array(kind),
+        "name": np.array(name),
+        "start": start_ns,
+        "end": start_ns + np.where(impossible, 0, duration_ns),
+        "device": np.array(device),
+        "track": tracks_of(track, columns.tracks),
+        "correlation": np.maximum(whole(numbers[0], 0), 0),
+        "sequence": whole(numbers[1], DEFAULTS["sequence"]),
+        "shapes": np.array(shapes),
+        "dtypes": np.array(dtypes),
+        "bytes": whole(size, DEFAULTS["bytes"]),
+    }
+    for column, data in columns.data.items():
+        data.frombytes(values[column][kept].tobytes())
+
+
+def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
+    """The event's values, texts as codes and times as they are; None where it is no row of a trace."""
+    if event.get("ph") != "X":
+        return None
+    category = event.get("cat", "")
+    kind = KIND_OF.get(category) if type(category) is str else None
+    if kind is None:
+        if str(category) not in DROPPED:
+            columns.unknown[str(category)] += 1
+        return None
+    args = event.get("args")
+    if type(args) is not dict:
+        args = NOTHING
+    if args.get("finished") in (False, "false"):
+        columns.unfinished += 1
+        return None
+    texts = columns.texts
+    name = event.get("name", "")
+    name_code = code(name if type(name) is str else str(name), texts["name"])
+    if kind in ON_DEVICE:
+        device, track = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
+        if type(device) is not int or not 0 <= device < INT32:
+            device = 0
+    else:
+        device, track = HOST, event.get("tid")
+    return (
+        CODE_OF[kind],
+        name_code,
+        event.get("ts"),
+        event.get("dur"),
+        device,
+        track,
+        0 if kind in HOST_SPANS else correlation(args),
+        args.get("Sequence number", DEFAULTS["sequence"]),
+        code(shapes(args), texts["shapes"]),
+        code(dtypes(args), texts["dtypes"]),
+        args.get("bytes", DEFAULTS["bytes"]),
+    )
+
+
+def correlation(args: Mapping[str, Any]) -> Any:
     value = args.get("correlation")
     if value is None:
-        value = next((value for key, value in args.items() if key.lower() == "correlation"), None)
-    return max(0, number(value, DEFAULTS["correlation"]))
+        value = next((value for key, value in args.items() if key.lower() == "correlation"), 0)
+    return value
 
 
-def shapes(args: Mapping[str, Any]) -> str:
+def shapes(args: Mapping[str, Any]) -> bytes:
     dims = args.get("Input Dims")
     try:
-        return "" if dims is None else orjson.dumps(dims).decode()
+        return b"" if dims is None else orjson.dumps(dims)
     except TypeError:  # an integer beyond 64 bits
-        return ""
+        return b""
 
 
 def dtypes(args: Mapping[str, Any]) -> str:
     types = args.get("Input type")
-    return ",".join(map(str, types)) if isinstance(types, list) else ""
+    if type(types) is not list:
+        return ""
+    try:
+        return ",".join(types)
+    except TypeError:
+        return ",".join(map(str, types))
 
 
-def number(value: Any, default: int) -> int:
-    return value if type(value) is int and -INT64 <= value < INT64 else default
-
-
-def code(text: str, codes: dict[str, int]) -> int:
+def code(text: Any, codes: dict[Any, int]) -> int:
     known = codes.get(text)
-    if known is not None:
-        return known
-    return codes.setdefault(UNPRINTABLE.sub(" ", text), len(codes))
+    return codes.setdefault(text, len(codes)) if known is None else known
 
 
-def to_ns(text: Any) -> int:
-    """Microseconds as decimal text in ns, exact; digits beyond the ns are rounded.
+# --- columns of numbers
 
-    Raises TypeError or ValueError where it is no number or beyond the range of int64 times.
+
+def whole(values: Sequence[Any], default: int) -> Ints:
+    """Integers of 64 bits; `default` for anything else."""
+    if set(map(type, values)) == {int}:
+        with suppress(OverflowError):
+            return np.array(values, dtype=np.int64)
+    fits = (value if type(value) is int and -INT64 <= value < INT64 else default for value in values)
+    return np.fromiter(fits, dtype=np.int64, count=len(values))
+
+
+def tracks_of(values: Sequence[Any], tracks: dict[str, int]) -> Ints:
+    """Numbers of threads and streams; one that only has a name gets a negative number of its own."""
+    if str in map(type, values):
+        values = [tracks.setdefault(value, -2 - len(tracks)) if type(value) is str else value for value in values]
+    return whole(values, DEFAULTS["track"])
+
+
+def to_ns(values: Sequence[Any]) -> tuple[Ints, NDArray[np.bool_]]:
+    """Microseconds, as numbers of at most three decimals or as text, in ns; and which of them are numbers.
+
+    What is beyond the range of times comes out as NS_LIMIT or more, or as minus that.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"{text!r} is no time")
-    whole, _, decimals = text.partition(".")
-    try:
-        ns = int(whole + decimals) if len(decimals) == 3 else 1000 * int(text)
-    except ValueError:
-        ns = round_to_ns(text)
-    if not -NS_LIMIT < ns < NS_LIMIT:
-        raise ValueError(f"{text} is beyond the range of times")
-    return ns
+    if set(map(type, values)) <= {float, int}:
+        with suppress(OverflowError):
+            us = np.array(values, dtype=np.float64)
+            known = ~np.isnan(us)
+            us = np.clip(np.where(known, us, 0.0), -US_LIMIT, US_LIMIT)
+            floor = np.floor(us)
+            return floor.astype(np.int64) * 1000 + np.rint((us - floor) * 1000).astype(np.int64), known
+    exact = [text_to_ns(value) for value in values]
+    clipped = (min(max(one or 0, -NS_LIMIT), NS_LIMIT) for one in exact)
+    return np.fromiter(clipped, dtype=np.int64, count=len(exact)), np.array([one is not None for one in exact])
 
 
-def round_to_ns(text: str) -> int:
-    try:
+def text_to_ns(value: Any) -> int | None:
+    """Digits beyond the ns are rounded; None where it is no number."""
+    text = value if type(value) is str else repr(value) if type(value) in (int, float) else ""
+    whole_us, _, decimals = text.partition(".")
+    with suppress(ValueError):
+        return int(whole_us + decimals) if len(decimals) == 3 else 1000 * int(text)
+    with suppress(InvalidOperation):
         us = Decimal(text)
-    except InvalidOperation:
-        raise ValueError(f"{text!r} is no time") from None
-    if not us.is_finite() or us.adjusted() > 18:
-        raise ValueError(f"{text} is beyond the range of times")
-    return int(us.scaleb(3).to_integral_value())
+        if us.is_finite():
+            return NS_LIMIT if us.adjusted() > 18 else int(us.scaleb(3).to_integral_value())
+    return None
 
 
-def frame(columns: Columns) -> pd.DataFrame:
+# --- the frame
+
+
+def frame_of(columns: Columns, masked: Masked) -> pd.DataFrame:
     def values(name: str) -> Any:
-        data: NDArray[np.integer[Any]] = np.frombuffer(columns.data[name], dtype=columns.data[name].typecode)
+        data: Ints = np.frombuffer(columns.data[name], dtype=np.int64)
+        if name == "kind":
+            return pd.Categorical.from_codes(data, pd.Index(KINDS))
         if name in columns.texts:
-            return pd.Categorical.from_codes(data, pd.Index(list(columns.texts[name])))
+            return coded(data, columns.texts[name], masked)
         return data.astype(COLUMNS[name], copy=False)
 
     return pd.DataFrame({name: values(name) for name in COLUMNS})
 
 
-def warn(found: Found, columns: Columns) -> tuple[str, ...]:
+def warn(found: Found, columns: Columns, repairs: Mapping[str, int], kept: int) -> tuple[str, ...]:
     """What was left out or repaired, one line each."""
     unknown = columns.unknown.most_common()
     named = ", ".join(f"{name[:40]!r} ({count})" for name, count in unknown[:SHOWN]) + ", ..." * (len(unknown) > SHOWN)
-    counted = (
-        (columns.unknown.total(), f"events of unknown categories were left out: {named}"),
-        (columns.timeless, "events without a usable time were left out"),
-        (found.broken, "stretches of the file are no JSON and were left out"),
-        (found.repaired, "events with raw control characters or bad UTF-8 were read with them replaced"),
-    )
-    lines = [f"{count} {what}" for count, what in counted if count]
+    numbers = {
+        f"events of unknown categories were left out: {named}": columns.unknown.total(),
+        "events without a usable time were left out": columns.timeless,
+        "spans still open at the end of the recording were left out": columns.unfinished,
+        IMPOSSIBLE: columns.impossible,
+        **repairs,
+        "stretches of the file are no JSON and were left out": found.broken,
+        "events with raw control characters or bad UTF-8 were read with them replaced": found.repaired,
+    }
+    lines = counted(numbers)
     if not found.complete:
-        lines.append(f"the file breaks off: the {len(columns.data['start'])} events up to there were kept")
+        lines.append(f"the file breaks off: the {kept} events up to there were kept")
     return tuple(lines)

@@ -1,7 +1,6 @@
 """`qrprof rank`: where the step goes, and what the step would gain."""
 
 import math
-import shlex
 from collections.abc import Sequence
 
 import click
@@ -11,11 +10,23 @@ from rich.console import RenderableType
 from qrprof.planner.estimate import Basis
 from qrprof.planner.targets import Target, expected_gain
 from qrprof.profiler import units
+from qrprof.profiler.coverage import describe
 from qrprof.profiler.errors import Exit
 from qrprof.profiler.events import CAUSE_LABELS
 from qrprof.profiler.runinfo import LinalgCall
 from qrprof.tui.output import BLUE, ORANGE, Cell, Column, bar, field, name, numbered, table, title, write, write_json
-from qrprof.tui.ranking import MS, Ranking, linalg_calls, load_ranking, noise_ns, notes, overhead_x, record, short
+from qrprof.tui.ranking import (
+    MS,
+    Ranking,
+    linalg_calls,
+    load_ranking,
+    noise_ns,
+    notes,
+    overhead_x,
+    record,
+    run_line,
+    short,
+)
 
 WORTHWHILE = 0.2  # of the first target's expected gain: less is not among what to do first
 FIRST = 3  # things to do first
@@ -80,14 +91,13 @@ def page(ranking: Ranking, top: int) -> list[RenderableType]:
 
 def header(ranking: Ranking) -> list[RenderableType]:
     run, found = ranking.run, ranking.partition
-    process = f" (rank {run.rank} of {run.world_size})" if run.world_size > 1 else ""
     lines: list[RenderableType] = [
-        field("run", f"{run.id}: {shlex.join(run.command)}{process}"),
+        field("run", run_line(run)),
+        field("coverage", describe(found.coverage)),
         field("device", device_line(ranking)),
         field("step", step_line(ranking)),
         field("recorded", recorded_line(ranking)),
         field("noise", noise_line(ranking)),
-        field("coverage", coverage_line(ranking)),
     ]
     if found.withheld:
         lines.append(field("withheld", f"times are as recorded and no shares: {found.withheld}"))
@@ -98,7 +108,7 @@ def device_line(ranking: Ranking) -> str:
     run = ranking.run
     kind = "cuda" if ranking.partition.on_device else "cpu"
     device = next((found.name for found in run.devices if found.kind == kind), kind)
-    threads = "" if ranking.partition.on_device else f", {run.threads} threads"
+    threads = f", {run.threads} threads" if run.threads and not ranking.partition.on_device else ""
     versions = [f"{package} {run.versions[package]}" for package in ("torch", "cuda", "hip") if package in run.versions]
     return ", ".join([device + threads, *versions])
 
@@ -116,11 +126,13 @@ def step_line(ranking: Ranking) -> str:
 
 
 def recorded_line(ranking: Ranking) -> str:
-    found, count = ranking.partition, len(ranking.run.recorded)
-    overhead = overhead_x(found)
+    found, overhead = ranking.partition, overhead_x(ranking.partition)
+    count = found.coverage.steps
     line = f"{count} step{'s' * (count != 1)}, mean {units.time(found.recorded_ns)}"
     if overhead is not None:
         line += f", {overhead:.2f} times the unprofiled one"
+    if found.on_device:
+        line += f"; device busy {units.share(found.busy_ns / found.recorded_ns)}"
     return line if found.factor is None else f"{line}; calibrated with the factor {found.factor:.2f}"
 
 
@@ -129,19 +141,6 @@ def noise_line(ranking: Ranking) -> str:
     if noise is None:
         return "not measured: too few unprofiled steps"
     return f"{units.share(noise.fraction)} of a step, {units.time(noise_ns(ranking))} ({noise.name})"
-
-
-def coverage_line(ranking: Ranking) -> str:
-    found = ranking.partition
-    if not found.on_device:
-        return "host only: no device work in the recorded steps"
-    busy = f"device busy {units.share(found.busy_ns / found.recorded_ns)} of the recorded step"
-    if not (found.unmatched_launches or found.unmatched_work):
-        return f"{busy}; all launches matched with device work"
-    return (
-        f"{busy}; {found.unmatched_launches} launches without device work, "
-        f"{found.unmatched_work} items of device work without a launch"
-    )
 
 
 # --- the table of targets

@@ -14,6 +14,7 @@ from qrprof.planner.estimate import Basis
 from qrprof.planner.roofline import PEAK
 from qrprof.planner.targets import Target, split
 from qrprof.profiler import units
+from qrprof.profiler.coverage import describe
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.linalg import by_signature, row_signature
 from qrprof.profiler.runinfo import LinalgCall
@@ -81,7 +82,11 @@ def find_target(ranking: Ranking, key: str) -> Target:
 
 def page(ranking: Ranking, target: Target) -> list[RenderableType]:
     frame = parts(ranking, target.key)
-    blocks: list[RenderableType] = [title(full(target.key, LONGEST)), field("time", time_line(ranking, target))]
+    blocks: list[RenderableType] = [
+        title(full(target.key, LONGEST)),
+        field("coverage", describe(ranking.partition.coverage)),
+        field("time", time_line(ranking, target)),
+    ]
     if target.gain_ns and target.achievable_ns:
         blocks += [field("gain", gain_line(target)), field("basis", BASIS[target.gain_ns.basis])]
     if target.dont_bother:
@@ -216,6 +221,7 @@ def show_record(ranking: Ranking, target: Target) -> dict[str, Any]:
     work = roofline(ranking, target)
     return {
         "run": ranking.run.id,
+        "coverage": dataclasses.asdict(ranking.partition.coverage),
         "step_ms": to_ms(ranking.partition.step_ns),
         "withheld": ranking.partition.withheld,
         **target_record(ranking, target),
