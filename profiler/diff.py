@@ -15,7 +15,7 @@ import pandas as pd
 
 from qrprof.profiler import units
 from qrprof.profiler.facts import Facts, find_facts
-from qrprof.profiler.noise import Noise, run_to_run, within_run
+from qrprof.profiler.noise import Noise, of_run, within_run
 from qrprof.profiler.partition import UNATTRIBUTED, Partition, partition
 from qrprof.profiler.runinfo import Block, RunInfo
 from qrprof.profiler.trace import Trace
@@ -67,9 +67,8 @@ class Diff:
 
 def side(trace: Trace, run: RunInfo) -> Side:
     """Take from a run what `diff` needs. Raises QrprofError where the trace is empty."""
-    noise = run_to_run([run.unprofiled_ns(), *run.repeats]) or within_run(run.unprofiled)
-    if not run.unprofiled_ns():
-        noise = within_run([recorded(find_facts(trace, run))])
+    timed = bool(run.unprofiled_ns())
+    noise = of_run(run) if timed else within_run([recorded(find_facts(trace, run))])
     return Side(run, partition(trace, run), noise)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qrprof.profiler.runinfo import Block
+from qrprof.profiler.runinfo import Block, RunInfo
 
 RESAMPLES = 1000
 SEED = 0  # the same durations give the same noise
@@ -20,6 +20,11 @@ ByKind = Mapping[str, npt.NDArray[np.float64]]
 class Noise:
     name: str  # "within-run" or "run-to-run"
     fraction: float  # of the step: a difference below it is noise
+
+
+def of_run(run: RunInfo) -> Noise | None:
+    """The noise that is known best: from run to run where there were several, else within the run."""
+    return run_to_run([run.unprofiled_ns(), *run.repeats]) or within_run(run.unprofiled)
 
 
 def within_run(blocks: Sequence[Block]) -> Noise | None:

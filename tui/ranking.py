@@ -16,7 +16,7 @@ from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks, devices_folder, peaks_for
 from qrprof.profiler.linalg import by_signature, row_signature
 from qrprof.profiler.load import load_run
-from qrprof.profiler.noise import Noise, run_to_run, within_run
+from qrprof.profiler.noise import Noise, of_run
 from qrprof.profiler.partition import CALL_IDENTITY, Partition, partition
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 from qrprof.profiler.store import find_run
@@ -39,7 +39,7 @@ def load_ranking(name: str | None, number: int = 0) -> Ranking:
     """Rank the run called `name` (see `find_run`) by the trace of its process `number`."""
     run, trace = load_run(find_run(Path.cwd(), name), number)
     divided = partition(trace, run)
-    peaks, noise = peaks_for(run, devices_folder()), noise_of(run)
+    peaks, noise = peaks_for(run, devices_folder()), of_run(run)
     return Ranking(run, trace.warnings, divided, peaks, noise, rank(divided, run, peaks, noise))
 
 
@@ -47,12 +47,6 @@ def run_line(run: RunInfo) -> str:
     """A run by its id and command, and its process where there are several."""
     process = f" (rank {run.rank} of {run.world_size})" if run.world_size > 1 else ""
     return f"{run.id}: {shlex.join(run.command)}{process}"
-
-
-def noise_of(run: RunInfo) -> Noise | None:
-    """From run to run where there were several, else within the run."""
-    steps = run.unprofiled_ns()
-    return run_to_run([steps, *run.repeats]) or within_run(run.unprofiled)
 
 
 def noise_ns(ranking: Ranking) -> float | None:

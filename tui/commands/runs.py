@@ -14,7 +14,6 @@ from qrprof.tui.output import Column, field, name, say, table, write, write_json
 
 COLUMNS = (
     Column("id"),
-    Column("created"),
     Column("command", wraps=True),
     Column("step", right=True),
     Column("recorded", right=True),
@@ -76,8 +75,7 @@ def command(as_json: bool) -> int:
     rows = [
         (
             name(one.folder.name),
-            one.run.created[:16].replace("T", " "),
-            name(shlex.join(one.run.command)),
+            name(shlex.join([Path(one.run.command[0]).name, *one.run.command[1:]])),
             units.time(one.run.step_ns()),
             str(len(one.run.recorded)),
             ranks(one),
