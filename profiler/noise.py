@@ -28,7 +28,7 @@ def of_run(run: RunInfo) -> Noise | None:
 
 
 def within_run(blocks: Sequence[Block]) -> Noise | None:
-    """Half the 95 % bootstrap interval of the median step over it, or half the drift between the blocks if that is more.
+    """Half the 95 % bootstrap interval of the median step over it, or half the blocks' drift if that is more.
 
     Steps of different kinds are resampled apart, and the median step is the mean of the kinds' medians, each weighted
     by how often the kind occurs: a pattern is not noise. None for fewer than 5 steps.
