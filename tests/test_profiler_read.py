@@ -74,10 +74,17 @@ def test_other_accelerators_give_their_host_side_and_a_warning(tmp_path: Path) -
 
 
 def test_spans_open_at_the_end_are_counted_and_left_out(tmp_path: Path) -> None:
-    open_ones = [span("cpu_op", "open", 1, 9, finished="false"), span("user_annotation", "open", 1, 9, finished=False)]
+    open_ones = [span("cpu_op", "open", 1, 9, finished="false"), span("kernel", "open", 1, 9, finished=False)]
     trace = read(save(tmp_path / "a.json", span("cpu_op", "done", 1, 1, finished="true"), *open_ones))
     assert rows(trace, "name") == [("done",)]
     assert trace.warnings == ("2 spans still open at the end of the recording were left out",)
+
+
+def test_a_range_open_at_the_end_is_kept_for_what_ran_in_it(tmp_path: Path) -> None:
+    ranges = [span("user_annotation", "Optimizer.step#SGD.step", 1, 9, finished="false")]
+    trace = read(save(tmp_path / "a.json", span("cpu_op", "aten::add_", 2, 1), *ranges))
+    assert rows(trace, "name") == [("Optimizer.step#SGD.step",), ("aten::add_",)]
+    assert trace.warnings == ()
 
 
 def test_events_at_0_of_a_trace_that_starts_later_lost_their_time(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from qrprof.planner.targets import Target
 from qrprof.profiler.devices import Peaks, devices_folder, save
 from qrprof.tui.cli import run
+from qrprof.tui.commands.rank import choose
 
 DATA = Path(__file__).parent / "data"
 ID = "20260131-120000-train"
@@ -129,6 +131,17 @@ def test_rows_beyond_the_top_are_one_row(store: Store) -> None:
         "2 others 0.400 50.0 %",
         "total 0.800 100.0 %",
     ]
+
+
+def test_a_large_row_is_shown_though_others_have_more_to_gain() -> None:
+    def target(key: str, share: float) -> Target:
+        return Target(key, "op", 1.0, share, share, 1.0, None, None, False, None, "", "")
+
+    ranked = [target("qr", 0.3), target("copy", 0.01), target("mm", 0.6), target("add", 0.01)]
+    shown, others = choose(ranked, 2)
+    assert [t.key for t in shown] == ["qr", "mm"]
+    assert [t.key for t in others] == ["copy", "add"]
+    assert [t.key for t in choose(ranked, 3)[0]] == ["qr", "copy", "mm"]
 
 
 def test_json_is_the_same_ranking(store: Store) -> None:

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
@@ -103,4 +104,6 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
+    # pandas keeps text in Arrow, whose own allocator reserves 20 MB for the first column.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.exit(run(args))

@@ -149,7 +149,8 @@ def collector_off() -> Iterator[None]:
 
 
 def add(batch: Batch, columns: Columns) -> None:
-    columns.pending += [row for event in batch if type(event) is dict and (row := row_of(event, columns))]
+    spans = (event for event in batch if type(event) is dict and event.get("ph") == "X")
+    columns.pending += [row for span in spans if (row := row_of(span, columns))]
     if len(columns.pending) >= ROWS_AT_ONCE:
         flush(columns)
 
@@ -184,9 +185,7 @@ def flush(columns: Columns) -> None:
 
 
 def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
-    """The event's values, texts as codes and times as they are; None where it is no row of a trace."""
-    if event.get("ph") != "X":
-        return None
+    """The values of a complete event, texts as codes and times as they are; None where it is no row of a trace."""
     category = event.get("cat", "")
     kind = KIND_OF.get(category) if type(category) is str else None
     if kind is None:
@@ -196,7 +195,7 @@ def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
     args = event.get("args")
     if type(args) is not dict:
         args = NOTHING
-    if args.get("finished") in (False, "false"):
+    if args.get("finished") in (False, "false") and kind != ANNOTATION:  # a range still open holds what ran in it
         columns.unfinished += 1
         return None
     texts = columns.texts

@@ -30,6 +30,7 @@ from qrprof.tui.ranking import (
 
 WORTHWHILE = 0.2  # of the first target's expected gain: less is not among what to do first
 FIRST = 3  # things to do first
+LARGE = 0.03  # share of a step
 
 TARGETS = (
     Column("#", right=True),
@@ -187,8 +188,16 @@ def sums(what: str, targets: Sequence[Target]) -> list[Cell]:
     return ["", what, in_ms(sum(target.ns for target in targets)), units.share(share), "", "", "", "", ""]
 
 
+def choose(targets: Sequence[Target], top: int) -> tuple[list[Target], list[Target]]:
+    """The table's rows and the others, both in the ranking's order. A large one is shown even if little is to gain."""
+    large = [target for target in targets if target.share is not None and target.share >= LARGE]
+    small = [target for target in targets if target not in large]
+    shown = [*large, *small][:top]
+    return [t for t in targets if t in shown], [t for t in targets if t not in shown]
+
+
 def targets_table(ranking: Ranking, top: int) -> RenderableType:
-    shown, rest = ranking.targets[:top], ranking.targets[top:]
+    shown, rest = choose(ranking.targets, top)
     rows = [row(number, target) for number, target in enumerate(shown, start=1)]
     if rest:
         rows.append(sums(f"{len(rest)} others", rest))
