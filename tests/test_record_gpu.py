@@ -36,7 +36,8 @@ def test_steps_are_timed_by_device_events_and_kernels_belong_to_their_ops(worksh
     inside = found.coverage.in_steps
     assert (inside.launches_without_work, inside.work_without_launch) == (0, 0)
     qr = found.rows[found.rows["key"] == "aten::linalg_qr"]
-    assert (qr["kernel"].str.contains("geqr2|larft|larfb").any(), qr["ns"].sum() > 0) == (True, True)
+    assert qr["kernel"].str.contains("geqr2|larft|larfb").any()
+    assert qr["ns"].sum() > 0
     calls = found.calls[found.calls["key"] == "aten::linalg_qr"]["calls"].sum()
     assert calls == pytest.approx(0.1)
     (call,) = run.linalg
