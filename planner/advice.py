@@ -1,6 +1,7 @@
 """What to do about a target, and why: one table of rules, the first that fits speaks."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from qrprof.profiler.devices import Peaks
 from qrprof.profiler.linalg import LINALG_DRIVERS
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 
+QR: Final = ("linalg_qr", "geqrf", "linalg_householder_product")
 FUSED_OPTIMIZERS: Final = ("Adam", "AdamW", "SGD", "Adagrad")  # of torch.optim, with a fused= argument
 RUNTIME_CALL: Final = re.compile(r"(cuda|cu|hip)[A-Z]")  # owns what is launched outside all ops
 FRAMEWORK: Final = re.compile(r"autograd::|torch::autograd|\w+Backward\d*$")
@@ -174,7 +176,10 @@ RULES: Final = (
     ),
     Rule(
         is_gap("data"),
-        lambda f: "Load data in worker processes: DataLoader(num_workers=4, persistent_workers=True, pin_memory=True).",
+        lambda f: (
+            "Load data in worker processes: DataLoader(num_workers=4, persistent_workers=True"
+            + (", pin_memory=True)." if f.on_device else ").")
+        ),
         loader_workers,
     ),
     Rule(
@@ -236,7 +241,14 @@ RULES: Final = (
         same_shape,
     ),
     Rule(
-        lambda f: f.name in ("linalg_qr", "geqrf", "linalg_householder_product"),
+        lambda f: f.name in QR and not f.on_device and any(math.prod(call.shape[:-2]) > 1 for call in f.linalg),
+        lambda f: (
+            "Share a batch's matrices over threads, one LAPACK thread each: torch takes them one after the other."
+        ),
+        same_shape,
+    ),
+    Rule(
+        lambda f: f.name in QR,
         lambda f: "Replace it by a faster QR kernel: blocked Householder with the panel kept in registers.",
         same_shape,
     ),

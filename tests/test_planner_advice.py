@@ -141,6 +141,13 @@ def test_a_single_qr_needs_a_faster_kernel() -> None:
     assert "at 10.0 TFLOP/s; its work needs 1.00 ms to 3.00 ms" in why
 
 
+def test_a_batched_qr_on_a_cpu_is_shared_over_threads() -> None:
+    batch = QR.model_copy(update={"shape": [8, 64, 64], "calls_per_step": 1.0, "device": "cpu"})
+    assert "over threads" in advise(facts(QR.op, linalg=(batch,), on_device=False))[0]
+    single = QR.model_copy(update={"calls_per_step": 1.0, "device": "cpu"})
+    assert "faster QR kernel" in advise(facts(QR.op, linalg=(single,), on_device=False))[0]
+
+
 def test_withheld_times_are_told_as_recorded() -> None:
     for key in ("gap:data", "gap:sync", "aten::linalg_qr", "aten::_softmax"):
         why = advise(facts(key, step_ns=None, achievable=None))[1]
