@@ -6,7 +6,7 @@ imports; neither has a cache of its own, and the file is dropped from the page c
 highest resident size beyond that after the imports. HTA is no dependency: make an environment for it with
 
     python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis 'pandas<3'
-    python benchmarks/read_vs_hta.py --hta /tmp/hta/bin/python --traces ../shared/traces \\
+    python benchmarks/read_vs_hta.py --hta /tmp/hta/bin/python --traces FOLDER \\
         --json benchmarks/results/cpu-read-vs-hta.json
 """
 

@@ -43,7 +43,7 @@ def within_run(blocks: Sequence[Block]) -> Noise | None:
         for _ in range(RESAMPLES)
     ]
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return Noise("within-run", max(float(high - low) / 2 / middle, drift(blocks) / 2))
+    return Noise("within-run", max(float(high - low) / 2 / middle, abs(drift(blocks)) / 2))
 
 
 def by_kind(blocks: Sequence[Block]) -> ByKind:
@@ -53,16 +53,27 @@ def by_kind(blocks: Sequence[Block]) -> ByKind:
 
 
 def median_step(kinds: ByKind) -> float:
-    total = sum(len(durations) for durations in kinds.values())
-    return sum(float(np.median(durations)) * len(durations) for durations in kinds.values()) / total
+    return weighted_medians(kinds, {kind: len(durations) for kind, durations in kinds.items()})
+
+
+def weighted_medians(kinds: ByKind, weights: Mapping[str, int]) -> float:
+    total = sum(weights[kind] for kind in kinds)
+    return sum(float(np.median(durations)) * weights[kind] for kind, durations in kinds.items()) / total
 
 
 def drift(blocks: Sequence[Block]) -> float:
-    """How much the median step of the last block differs from that of the first, as a fraction of the smaller."""
-    medians = [median_step(by_kind([block])) for block in blocks if block.durations_ns]
-    if len(medians) < 2:
+    """How much longer the median step of the last block is than that of the first, as a fraction of the first.
+
+    Kinds of steps that only one of the two holds are left out, and the others weigh the same in both. 0 where there are
+    no two blocks to compare.
+    """
+    held = [by_kind([block]) for block in blocks if block.durations_ns]
+    shared = held[0].keys() & held[-1].keys() if len(held) > 1 else set()
+    if not shared:
         return 0.0
-    return abs(medians[-1] - medians[0]) / min(medians[0], medians[-1])
+    weights = {kind: len(durations) for kind, durations in by_kind(blocks).items()}
+    first, last = (weighted_medians({kind: block[kind] for kind in shared}, weights) for block in (held[0], held[-1]))
+    return last / first - 1
 
 
 def run_to_run(runs: Sequence[Sequence[int]]) -> Noise | None:

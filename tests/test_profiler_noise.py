@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from qrprof.profiler.noise import Noise, run_to_run, within_run
+from qrprof.profiler.noise import Noise, drift, run_to_run, within_run
 from qrprof.profiler.runinfo import Block
 
 
@@ -48,6 +48,18 @@ def test_half_of_the_drift_between_the_blocks_where_that_is_more() -> None:
     noise = within_run([block([100] * 20), block([120] * 20)])
     assert noise is not None
     assert noise.fraction == pytest.approx(0.1)
+
+
+def test_blocks_with_other_mixes_of_kinds_do_not_drift() -> None:
+    first, last = block([1] * 6 + [10] * 4, kinds="AAAAAABBBB"), block([1] * 4 + [10] * 6, kinds="AAAABBBBBB")
+    assert drift([first, last]) == 0
+    assert within_run([first, last]) == Noise("within-run", 0.0)
+    assert drift([block([1] * 10), block([1] * 9 + [10], kinds="AAAAAAAAAB")]) == 0
+
+
+def test_drift_is_signed() -> None:
+    assert drift([block([100] * 10), block([80] * 10)]) == pytest.approx(-0.2)
+    assert drift([block([100] * 10)]) == 0
 
 
 def test_the_same_durations_give_the_same_noise_and_the_interval_shrinks_with_more_steps() -> None:

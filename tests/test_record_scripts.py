@@ -201,6 +201,8 @@ def interrupted(workshop: Any, text: str, number: int, to: str) -> Any:
     ],
 )
 def test_a_script_gets_each_signal_once(workshop: Any, number: signal.Signals, to: str) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"{number.name} is ignored here (nohup?), and so the script ignores it")
     assert interrupted(workshop, COUNTING, number, to).out.splitlines()[0].removeprefix("^C") == number.name
 
 

@@ -60,6 +60,8 @@ def put(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
+        # What is left in the buffer would fail again at exit, with an exit code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise QrprofError(f"cannot write the output: {error.strerror}; make room, or send it elsewhere") from None
 
 

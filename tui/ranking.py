@@ -2,7 +2,6 @@
 
 import math
 import shlex
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks, devices_folder, peaks_for
 from qrprof.profiler.linalg import by_signature, row_signature
 from qrprof.profiler.load import load_run
-from qrprof.profiler.noise import Noise, of_run
+from qrprof.profiler.noise import Noise, drift, of_run
 from qrprof.profiler.partition import CALL_IDENTITY, Partition, partition
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 from qrprof.profiler.store import find_run
@@ -70,22 +69,16 @@ def notes(ranking: Ranking) -> list[str]:
     run, found = ranking.run, []
     if ranking.partition.step_ns is None:
         found.append("no step ran unprofiled: shares are of the recorded time, which holds the profiler's own cost")
-    drift = drift_of(run)
-    if abs(drift) > DRIFT:
-        change = "longer" if drift > 0 else "shorter"
+    moved = drift(run.unprofiled)
+    if abs(moved) > DRIFT:
+        change = "longer" if moved > 0 else "shorter"
         found.append(
-            f"the unprofiled steps after the recording are {units.share(abs(drift))} {change} than those before it: "
+            f"the unprofiled steps after the recording are {units.share(abs(moved))} {change} than those before it: "
             "the machine or the program was not steady"
         )
     if ranking.peaks is None:
         found.append("no peaks measured for this device: run `qrprof doctor --measure` for estimates below the ceiling")
     return [*found, *run.notes, *ranking.warnings]
-
-
-def drift_of(run: RunInfo) -> float:
-    """Relative change of the median step from the first unprofiled block to the last."""
-    medians = [statistics.median(block.durations_ns) for block in run.unprofiled if block.durations_ns]
-    return medians[-1] / medians[0] - 1 if len(medians) > 1 else 0.0
 
 
 def parts(ranking: Ranking, key: str) -> pd.DataFrame:
