@@ -216,6 +216,11 @@ RULES: Final = (
         lambda f: f"Host work, that is python and the framework between ops, takes {spent(f)}{place(f)}.",
     ),
     Rule(
+        is_gap("unknown"),
+        lambda f: "Record with CPU activities on: the trace does not show what the host did.",
+        lambda f: f"The device idles while the trace does not show the host, {spent(f)}.",
+    ),
+    Rule(
         lambda f: f.key == "unattributed",
         lambda f: "Record more steps: this device work was launched before the recording began, or by no known op.",
         lambda f: f"Device work without a launch in the trace takes {spent(f)}.",

@@ -112,10 +112,10 @@ def work(op: str, shapes: str, dtypes: str) -> Work | None:
             return None
         if name in FORMULAS:
             return FORMULAS[name](arguments)
-    except (IndexError, ValueError):  # inputs of another form than the formula's
+        opaque = name not in NO_NEW_OUTPUT and any(word in name for word in OPAQUE)
+        return None if opaque else stream(name, arguments)
+    except (IndexError, TypeError, ValueError):  # inputs of another form than the formula's
         return None
-    opaque = name not in NO_NEW_OUTPUT and any(word in name for word in OPAQUE)
-    return None if opaque else stream(name, arguments)
 
 
 def flops(op: str, shapes: str, dtypes: str) -> float | None:

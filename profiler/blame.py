@@ -12,22 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from qrprof.profiler.events import ANNOTATION, CAUSE_LABELS, CAUSES, OVERHEAD, RUNTIME, is_communication
+from qrprof.profiler.events import ANNOTATION, CAUSE_LABELS, OVERHEAD, is_communication
 from qrprof.profiler.facts import Facts, feeding_threads
-from qrprof.profiler.idle import AWAY, SYNC, Pieces, blame, cut, tell
+from qrprof.profiler.idle import AWAY, SYNC, UNKNOWN, Pieces, blame, cut, tell, unseen
 from qrprof.profiler.nesting import Ints, Nesting, named, outermost, pick
 from qrprof.profiler.steps import Windows, window_at
 from qrprof.profiler.trace import Trace
-from qrprof.profiler.work import AFTER_ALL, BEFORE_ALL, Work, last_ended, next_started
+from qrprof.profiler.work import Work, last_ended, next_started
 
 GAP_LABELS: Final = {
     **CAUSE_LABELS,
     "communication": "communication",
     "profiler": "the profiler itself",
-    "unknown": "unknown",
 }
 GAP_CAUSES: Final = tuple(GAP_LABELS)
-COMMUNICATION, PROFILER, UNKNOWN = range(len(CAUSES), len(GAP_CAUSES))
+COMMUNICATION, PROFILER = range(len(CAUSE_LABELS), len(GAP_CAUSES))
 COLLECTIVE: Final = re.compile(r"(?:c10d|_?c10d_functional)::|record_param_comms|\w*ccl:")  # what torch calls them
 QUEUE_FULL: Final = "Command Buffer Full"  # of the program's own launches: no cost of the profiler's
 
@@ -66,7 +65,7 @@ def _split(facts: Facts, idle: Windows, overheads: Windows) -> pd.DataFrame:
     """Idle windows cut wherever their cause changes: gap (the window's place), start, ns, cause, row."""
     queued, starved = blame(facts.host, facts.causes, facts.work, idle, feeding_threads(facts))
     queued = _stream_waits(facts.work, queued)
-    starved = _unseen(facts.host, _host_waits(facts.host, starved))
+    starved = unseen(facts.host, _host_waits(facts.host, starved))
     start, cause, row = (
         np.concatenate([getattr(queued, name), getattr(starved, name)]) for name in ("start", "cause", "row")
     )
@@ -123,11 +122,3 @@ def _host_waits(host: Nesting, starved: Pieces) -> Pieces:
     idles = (starved.cause == AWAY) & (beside >= 0)
     cause = np.where(syncs | idles, COMMUNICATION, starved.cause)
     return replace(starved, cause=cause, row=np.where(idles, beside, starved.row))
-
-
-def _unseen(host: Nesting, starved: Pieces) -> Pieces:
-    """Nothing says what the host did before its first event and after its last, and between calls without any ops."""
-    first, last = host.start.min(initial=AFTER_ALL), host.end.max(initial=BEFORE_ALL)
-    calls_only = (host.rows["kind"] == RUNTIME).all()
-    unseen = (starved.start < first) | (starved.start >= last) | ((starved.cause == AWAY) & calls_only)
-    return replace(starved, cause=np.where(unseen, UNKNOWN, starved.cause))

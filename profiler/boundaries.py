@@ -35,7 +35,7 @@ def watch_nvtx(name: str, boundary: Boundary) -> Remove:
     return all_of(
         wrap(nvtx, "push_range", lambda message=None, *_, **__: entered(message)),
         wrap(nvtx, "start_range", lambda message=None, *_, **__: entered(message)),
-        wrap(nvtx.annotate, "__enter__", lambda self, *_: entered(self.init_args[0])),
+        wrap(nvtx.annotate, "__enter__", lambda self, *_: entered(message_of(self))),
         wrap_decorator(nvtx.annotate, entered),
     )
 
@@ -50,6 +50,11 @@ def watch_range(name: str, boundary: Boundary) -> Remove:
         wrap(torch.cuda.nvtx, "range_push", lambda msg, *_: entered(msg)),
         wrap(torch.cuda.nvtx, "range_start", lambda msg, *_: entered(msg)),
     )
+
+
+def message_of(annotation: Any) -> Any:
+    """None where nvtx is switched off (NVTX_DISABLE) and keeps no message."""
+    return getattr(annotation, "init_args", (None,))[0]
 
 
 def entry(name: str, boundary: Boundary) -> Callable[[Any], None]:
@@ -85,7 +90,7 @@ def wrap_decorator(annotate: Any, entered: Callable[[Any], None]) -> Remove:
 
     def decorate(self: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         decorated = original(self, function)
-        message = self.init_args[0] or function.__name__
+        message = message_of(self) or function.__name__
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:

@@ -74,16 +74,29 @@ def install(tally: Tally) -> Callable[[], None]:
     keys = [key for key in KEYS if key == "CPU" or torch.version.cuda or torch.version.hip]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Warning only once")
-        libraries = [
-            override(f"aten::{op}", key, tally) for op in OPS for key in keys if overridable(f"aten::{op}", key)
-        ]
+        entries = [override(f"aten::{op}", key, tally) for op in OPS for key in keys if overridable(f"aten::{op}", key)]
+
+    original = torch.library.get_kernel
+    torch.library.get_kernel = stock_kernels(original, {(entry.op, entry.key): entry.kernel for entry in entries})
 
     def remove() -> None:
-        for library in libraries:
-            library._destroy()
-        libraries.clear()
+        torch.library.get_kernel = original
+        for entry in entries:
+            entry.library._destroy()
+        entries.clear()
 
     return remove
+
+
+def stock_kernels(original: Callable[..., Any], stock: dict[tuple[str, str], Any]) -> Callable[..., Any]:
+    """`torch.library.get_kernel` as without us: a script that keeps a kernel must not keep ours, which will go."""
+
+    def get_kernel(op: Any, key: Any) -> Any:
+        name = op if isinstance(op, str) else getattr(op, "_name", "")
+        kernel = stock.get((name.removesuffix(".default"), key if isinstance(key, str) else key.name))
+        return original(op, key) if kernel is None else kernel
+
+    return get_kernel
 
 
 def overridable(op: str, key: str) -> bool:
@@ -97,7 +110,15 @@ def overridable(op: str, key: str) -> bool:
         return False
 
 
-def override(op: str, key: str, tally: Tally) -> Any:
+@dataclass(frozen=True)
+class Override:
+    op: str
+    key: str
+    kernel: Any  # the stock one
+    library: Any
+
+
+def override(op: str, key: str, tally: Tally) -> Override:
     import torch
 
     kernel = torch.library.get_kernel(op, key)
@@ -116,7 +137,7 @@ def override(op: str, key: str, tally: Tally) -> Any:
 
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     library.impl(op.removeprefix("aten::"), counting, key, with_keyset=True, allow_override=True)
-    return library
+    return Override(op, key, kernel, library)
 
 
 def describe(op: str, matrix: Any, site: str) -> Call:

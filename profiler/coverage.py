@@ -26,6 +26,7 @@ from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import lost_launches
 
 FLOOR: Final = 0.10  # of the launches without device work, above which idle time is withheld
+NO_WORK: Final = "no device work in the steps"
 TOLERANCE: Final = 0.01  # of the launches, or of the work, unmatched in a trusted trace
 
 
@@ -136,6 +137,8 @@ def _grave(found: Coverage) -> Iterable[str]:
             f"{found.in_steps.launches_without_work} of {found.in_steps.launches} launches in the steps have no device "
             "work: what looks idle may be work that is not in the file"
         )
+    elif found.in_file.work and not found.in_steps.work:
+        yield NO_WORK
     if found.incomplete_replays:
         yield (
             f"{found.incomplete_replays} of {found.replays} graph replays own only a part of what another from the "

@@ -1,8 +1,9 @@
 """Two runs of a program, row by row: which part of the step takes how much more or less time.
 
 Rows are matched by op, shapes, dtypes and phase; work whose op is not known (replays of graphs, traces without
-ops) by its kernel. Both runs' rows sum to their steps, so the differences sum to the difference of the steps. A
-difference below the noise of the two steps is no change. Runs that have too little in common are not compared.
+ops) by its kernel. Where both runs are calibrated, their rows sum to their unprofiled steps and the differences to
+the difference of these; else recorded times are compared, which sum to the recorded steps. A difference below the
+noise of the two steps is no change. Runs that have too little in common are not compared.
 """
 
 import math

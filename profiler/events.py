@@ -52,6 +52,7 @@ CAUSE_LABELS: Final = {
     "alloc": "allocation",
     "launch": "launch-bound op",
     "host": "host work",
+    "unknown": "unknown",  # the file does not show what the host did
 }
 
 

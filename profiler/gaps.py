@@ -17,9 +17,9 @@ from qrprof.profiler.blame import blame_gaps
 from qrprof.profiler.calibrate import calibrate_idle
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts, find_facts
-from qrprof.profiler.nesting import pick
+from qrprof.profiler.nesting import Floats, pick
 from qrprof.profiler.runinfo import RunInfo
-from qrprof.profiler.steps import window_at
+from qrprof.profiler.steps import Windows, window_at
 from qrprof.profiler.sweep import sweep
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import last_ended, next_started
@@ -67,7 +67,7 @@ class Idle:
     coverage: Coverage
     recorded_ns: float  # the mean recorded step
     step_ns: float | None  # the mean unprofiled step; None: never timed
-    factor: float | None  # from recorded to unprofiled idle time
+    factor: float | None  # from recorded to unprofiled time, of the idle time that all devices share
     withheld: str | None  # why gaps have no shares; with `gaps` None: why there are none
     devices: tuple[DeviceIdle, ...]
     gaps: list[Gap] | None  # by device and time; None: withheld
@@ -92,11 +92,12 @@ def find_idle(facts: Facts, run: RunInfo | None) -> Idle:
     missing = coverage.abstains or (None if (swept.ns > 0).any() else NO_DEVICE)
     if missing:
         return Idle(coverage, recorded, step, None, missing, (), None)
-    calibration = calibrate_idle(float(swept.ns.sum()), recorded - float(swept.ns.sum()), run)
-    mean = step or recorded
-    scale = None if calibration.withheld else (calibration.factor or 1.0) / mean
+    busy = float(swept.ns.sum())
+    calibration = calibrate_idle(busy, recorded - busy, run)
+    shared = _Shared(swept.idle, float(calibration.ns[0]) / busy, calibration.factor or 1.0)
+    mean = None if calibration.withheld else step or recorded
     found = [
-        _device(replace(facts, work=facts.work.only(facts.work.device == device)), scale)
+        _device(replace(facts, work=facts.work.only(facts.work.device == device)), shared, mean)
         for device in np.unique(facts.work.device[swept.ns > 0]).tolist()
     ]
     return Idle(
@@ -128,12 +129,35 @@ def by_cause(idle: Idle) -> pd.DataFrame:
         for gap in idle.gaps or []
     ]
     sums = pd.DataFrame(rows, columns=columns).groupby(["device", "cause"], as_index=False).sum(min_count=1)
-    sums = sums.assign(ns=sums["recorded_ns"] * (idle.factor or 1.0))
+    calibrated = sums["share"] * (idle.step_ns or idle.recorded_ns)
+    sums = sums.assign(ns=calibrated.fillna(sums["recorded_ns"]))
     return sums.sort_values(["device", "ns"], ascending=[True, False]).reset_index(drop=True)
 
 
-def _device(facts: Facts, scale: float | None) -> tuple[DeviceIdle, list[Gap]]:
-    """The idle time of the one device that the work of `facts` is on; `scale` makes ns shares of the step."""
+@dataclass(frozen=True)
+class _Shared:
+    """Idle time that all devices share takes its factor; where another one works, that of device work.
+
+    So the busy and the idle time of each device sum to the step.
+    """
+
+    idle: Windows
+    busy_factor: float
+    idle_factor: float
+
+    def calibrated(self, idle: Windows) -> Floats:
+        """ns of the idle windows of one device."""
+        shared: Floats = np.zeros(len(idle.start))
+        if len(self.idle.start):
+            total = np.cumsum(self.idle.end - self.idle.start)  # up to the end of each
+            times = np.stack([self.idle.start, self.idle.end], axis=1).ravel()
+            passed = np.stack([np.append(0, total[:-1]), total], axis=1).ravel()
+            shared = np.interp(idle.end, times, passed) - np.interp(idle.start, times, passed)
+        return self.idle_factor * shared + self.busy_factor * (idle.end - idle.start - shared)
+
+
+def _device(facts: Facts, shared: _Shared, mean: float | None) -> tuple[DeviceIdle, list[Gap]]:
+    """The idle time of the one device that the work of `facts` is on; its shares are of `mean`, None: withheld."""
     work, windows = facts.work, facts.steps.device
     swept = sweep(work, windows)
     ns = swept.idle.end - swept.idle.start
@@ -146,7 +170,7 @@ def _device(facts: Facts, scale: float | None) -> tuple[DeviceIdle, list[Gap]]:
         start=long.start,
         ns=long.end - long.start,
         weight=long.weight,
-        share=None if scale is None else (long.end - long.start) * scale,
+        share=None if mean is None else shared.calibrated(long) / mean,
         before=pick(work.name, last_ended(work, long.start), ""),
         after=pick(work.name, next_started(work, long.end), ""),
     )

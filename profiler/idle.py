@@ -2,7 +2,8 @@
 
 An idle ns has one cause, the first in the order of `events.CAUSES` that holds for some host thread at
 that instant: data (inside a DataLoader's `__next__`), sync, copy and alloc (inside such a runtime call),
-launch (inside an op or any other runtime call), host (none of these). Whatever encloses counts too:
+launch (inside an op or any other runtime call), host (none of these). Where the file does not show the host it is
+"unknown": see `unseen`. Whatever encloses counts too:
 a sync inside a DataLoader's `__next__` is data.
 
 Threads that feed the device (they launch its work, or the steps' boundaries lie on them) are asked
@@ -15,19 +16,20 @@ waits in `.item()` for a long queue does not gain the pauses between the queue's
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from qrprof.profiler.events import CAUSES, OP, RUNTIME
+from qrprof.profiler.events import CAUSE_LABELS, CAUSES, OP, RUNTIME
 from qrprof.profiler.nesting import Floats, Ints, Mask, Nesting, Segments, pick, row_at, segments, smallest
 from qrprof.profiler.owners import BACKWARD, FORWARD, PHASES, Owners
 from qrprof.profiler.steps import Windows, weight_at
-from qrprof.profiler.work import Work, next_started
+from qrprof.profiler.work import AFTER_ALL, BEFORE_ALL, Work, next_started
 
 DATA, SYNC, COPY, ALLOC, LAUNCH, AWAY = range(len(CAUSES))
+UNKNOWN: Final = len(CAUSES)
 CALL_NAMES: Final = {
     SYNC: ("Synchronize",),
     COPY: ("Memcpy",),
@@ -94,6 +96,14 @@ def blame_host(host: Nesting, causes: Causes, idle: Windows, feeding: Sequence[i
     return Pieces(start, (end - start) * weight_at(idle, start), held[row], row)
 
 
+def unseen(host: Nesting, starved: Pieces) -> Pieces:
+    """Nothing says what the host did before its first event and after its last, and between calls without any ops."""
+    first, last = host.start.min(initial=AFTER_ALL), host.end.max(initial=BEFORE_ALL)
+    calls_only = (host.rows["kind"] == RUNTIME).all()
+    hidden = (starved.start < first) | (starved.start >= last) | ((starved.cause == AWAY) & calls_only)
+    return replace(starved, cause=np.where(hidden, UNKNOWN, starved.cause))
+
+
 def first_cause(held: Ints, lines: Sequence[Segments], times: Ints) -> Ints:
     """At each time the innermost row of the thread whose cause comes first; of the first thread where several do."""
     row = row_at(lines[0], times)
@@ -113,7 +123,7 @@ def cut(windows: Windows, times: Ints) -> tuple[Ints, Ints]:
 
 def gap_rows(host: Nesting, owners: Owners, pieces: Pieces) -> pd.DataFrame:
     """Rows of a partition (key, op, phase, where, ns) for pieces of idle time, one a piece."""
-    labels = np.array([f"gap:{cause}" for cause in CAUSES], dtype=object)
+    labels = np.array([f"gap:{cause}" for cause in CAUSE_LABELS], dtype=object)
     return tell(host, owners, pieces).assign(key=labels[pieces.cause], ns=pieces.ns)
 
 

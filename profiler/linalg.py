@@ -49,9 +49,10 @@ Signature = tuple[str, tuple[int, ...], str]  # op, shape of the first input, dt
 def row_signature(op: str, shapes: str, dtypes: str) -> Signature | None:
     """Of a trace's row; None where shapes were not recorded."""
     inputs = json.loads(shapes) if shapes else []
-    if not inputs or not all(isinstance(size, int) for size in inputs[0]):
+    first = inputs[0] if inputs else None
+    if not isinstance(first, list) or not all(isinstance(size, int) for size in first):
         return None
-    return _spelling(op), tuple(inputs[0]), _dtype(dtypes.split(",")[0])
+    return _spelling(op), tuple(first), _dtype(dtypes.split(",")[0])
 
 
 def by_signature(calls: Sequence[LinalgCall]) -> dict[Signature, list[LinalgCall]]:

@@ -118,9 +118,10 @@ def block_columns(steps: Iterable[PanelStep], shape: PanelShape) -> list[PanelCo
 
 
 def _column(steps: Sequence[PanelStep]) -> PanelColumn:
-    first, weights = steps[0], [1 / len(steps)] * len(steps)
+    first, total = steps[0], sum(step.weight for step in steps)
+    weights = [step.weight / total for step in steps]
     flops = _sum(weights, [step.flops for step in steps])
-    ns = sum(step.busy + (step.gap or 0) for step in steps) / len(steps)
+    ns = _sum(weights, [step.busy + (step.gap or 0) for step in steps])
     return PanelColumn(
         part=first.part,
         m=first.m,

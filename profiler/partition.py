@@ -16,7 +16,7 @@ import pandas as pd
 from qrprof.profiler.calibrate import Calibration, calibrate
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts, feeding_threads, find_facts, launch_weight
-from qrprof.profiler.idle import AWAY, DATA, LAUNCH, Pieces, blame, cut, gap_rows, wait_calls
+from qrprof.profiler.idle import AWAY, DATA, LAUNCH, Pieces, blame, cut, gap_rows, unseen, wait_calls
 from qrprof.profiler.nesting import Ints, pick, row_at, segments
 from qrprof.profiler.owners import describe
 from qrprof.profiler.runinfo import RunInfo
@@ -91,8 +91,8 @@ def _device_rows(facts: Facts, swept: Sweep) -> pd.DataFrame:
     busy = _describe(facts, pick(owners.row, work.launch, -1)[kept]).assign(
         kernel=work.name[kept], ns=swept.ns[kept], launches=launches[kept], overlap=swept.overlap[kept]
     )
-    pieces = blame(host, facts.causes, work, swept.idle, feeding_threads(facts))
-    return _joined(busy, *(gap_rows(host, owners, some) for some in pieces))
+    queued, starved = blame(host, facts.causes, work, swept.idle, feeding_threads(facts))
+    return _joined(busy, gap_rows(host, owners, queued), gap_rows(host, owners, unseen(host, starved)))
 
 
 def _host_rows(facts: Facts) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from enum import StrEnum
 MAX_PERIOD = 64
 WATCH_SECONDS = 10.0  # how long to look for a rare kind of step once a window is recorded
 SEARCH_SECONDS = 120.0  # how long to look for the period of a pattern that is seen to vary
+FIRST_LOOK = 2  # blocks to look through for a period before recording without one
 SLOW = 1.5  # a step this many times the median may belong to a series of slow ones
 
 
@@ -143,13 +144,18 @@ def decide(progress: Progress, settings: Settings) -> Decision:
         return Decision(Phase.DONE, 0)
     kinds = kinds_of(progress.steps)
     period = find_period(kinds)
-    if searching(kinds, period, progress):
+    if searching(kinds, period, progress, settings):
         return Decision(Phase.UNPROFILED, settings.steps)
     return (after_second_block if progress.windows else after_first_block)(progress, settings, kinds, period)
 
 
-def searching(kinds: Sequence[str], period: int | None, progress: Progress) -> bool:
-    """Whether to look on for the period of a pattern that varies."""
+def searching(kinds: Sequence[str], period: int | None, progress: Progress, settings: Settings) -> bool:
+    """Whether to look on for the period of a pattern that varies.
+
+    Not for long before there is a recording: the program may end. A better one may replace it.
+    """
+    if progress.windows == 0 and len(kinds) >= FIRST_LOOK * settings.unprofiled:
+        return False
     return period is None and len(kinds) < 2 * MAX_PERIOD and progress.seconds < SEARCH_SECONDS
 
 

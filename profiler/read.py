@@ -7,7 +7,7 @@ for rank, source in ranked(read_all([Path("ranks.tar.gz")])): ...
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from qrprof.profiler.readers.ranks import sources_of
 from qrprof.profiler.readers.source import Source
 from qrprof.profiler.trace import Trace
 
-RANK: Final = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+RANK: Final = re.compile(r"(?<![a-z])(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 ONE_BY_ONE: Final = "import each on its own"
 
 
@@ -42,12 +42,14 @@ def read_all(paths: Iterable[Path], progress: Progress | None = None) -> Iterato
 
 
 def ranked(sources: Iterable[Source]) -> Iterator[tuple[int, Source]]:
-    """Number the processes of one job by rank: as the file says, else as its name does; a single one is rank 0.
+    """Number the processes of one job by rank: as the file says, else as its name does.
+
+    The name of a single one is not asked (lora_rank16.json): it is rank 0 where the file does not say.
 
     Raises QrprofError where they cannot be of one job: a rank is there twice or unknown, or the world sizes differ.
     """
     seen: dict[int, Source] = {}
-    for source in sources:
+    for source in single_as_0(iter(sources)):
         rank = rank_of(source)
         if seen and (rank is None or None in map(rank_of, seen.values())):
             nameless = source if rank is None else next(iter(seen.values()))
@@ -67,6 +69,17 @@ def ranked(sources: Iterable[Source]) -> Iterator[tuple[int, Source]]:
                 )
         seen[number] = source.without_events()
         yield number, source
+
+
+def single_as_0(sources: Iterator[Source]) -> Iterator[Source]:
+    """The sources as they are, but rank 0 for a single one that only its name gives another rank.
+
+    Two are in memory at once only where that has to be found out.
+    """
+    for first in islice(sources, 1):
+        ahead = list(islice(sources, 1)) if first.rank is None and rank_of(first) else None
+        yield first if ahead != [] else replace(first, rank=0)
+        yield from chain(ahead or (), sources)
 
 
 def rank_of(source: Source) -> int | None:

@@ -159,6 +159,7 @@ def new_main(path: str) -> types.ModuleType:
     module = types.ModuleType("__main__")
     module.__file__ = path
     module.__builtins__ = builtins  # type: ignore[attr-defined]
+    module.__cached__ = None  # type: ignore[attr-defined]
     return module
 
 

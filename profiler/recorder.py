@@ -76,6 +76,7 @@ class Recorder:
         self.undo.append(boundaries.watch_optimizers(self.boundary))
         if task.settings.record:
             self.profiled = True
+            self.tally.sampling = False  # its copies would stand in the window as the op's own
             self.opening = window.Opening(self.turn, task.shapes, OPENING_SECONDS)
 
     def guard(self, work: Callable[[], None]) -> None:
@@ -100,6 +101,7 @@ class Recorder:
         import torch
 
         self.finished = True
+        self.tally.sampling = False
         opening = self.opening is not None and self.opening.running()
         if opening or (self.window is not None and self.window.running):
             torch._C._autograd._clear_callbacks()  # type: ignore[attr-defined]
@@ -120,6 +122,7 @@ class Recorder:
         if self.boundaries == 0:
             self.source, self.began = source, time.monotonic()
             self.drop_opening()
+            self.tally.sampling = self.samples_wanted()
         index, counts = self.boundaries, self.tally.take()
         self.boundaries += 1
         self.into += 1
@@ -269,6 +272,8 @@ class Recorder:
         self.close_block()
         if self.boundaries == 0 and self.opening is not None:
             self.record_whole_run()
+        elif self.window is not None and self.window.running and self.recorded:
+            self.window.stop()  # a second recording, cut short: the first one is whole
         elif self.window is not None and self.window.running:
             wanted = self.length - 2
             self.close_window()

@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 PATIENCE = 0.5  # seconds for the third process to die
 
 Child = subprocess.Popen[bytes]

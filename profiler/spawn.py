@@ -72,13 +72,20 @@ def trace(options: TraceOptions, talk: TextIO = sys.stderr) -> TraceResult:
     if not options.module:
         check_script(options.script)
     launch = launch_of(os.environ)
+    if options.repeat > 1 and launch.world_size > 1:
+        raise QrprofError(
+            f"cannot repeat under a launcher of {launch.world_size} ranks, which meet once; leave out --repeat",
+            Exit.USAGE,
+        )
     runs = open_store(options.out) / "runs"
     folder = launch.shared_folder(runs, options.script) or make_run_folder(
         runs, new_run_id(options.script, datetime.now())
     )
     heard, code = run_child(options, folder, launch, 0, talk)
     record = folder / run_file(launch.rank)
-    problem = heard.error
+    problem = None if record.exists() else heard.error
+    if heard.error is not None and record.exists():  # what was complete before is kept
+        note(record, notes=[*json.loads(record.read_text(encoding="utf-8"))["notes"], heard.error])
     if problem is None and not record.exists():
         problem = nothing_recorded(options, heard, code)
     if problem is None:
@@ -246,6 +253,8 @@ def nothing_recorded(options: TraceOptions, heard: Heard, code: int) -> str:
     if heard.theirs:
         return f"{ended} and nothing was recorded: it runs torch.profiler itself; trace it without"
     needed = options.warmup + 4 * options.steps + 2
+    if heard.steps >= needed:
+        return f"{ended} after {heard.steps} steps, before the recording was complete: let it run longer"
     return (
         f"{ended} after {heard.steps} steps; recording needs {needed} or more: let it run longer, "
         f"or lower --steps (now {options.steps}) and --warmup (now {options.warmup})"

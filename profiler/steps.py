@@ -9,6 +9,7 @@ it, which is the stamp that a device event recorded at the mark would carry (the
 unprofiled steps).
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,9 @@ def find_steps(trace: Trace, run: RunInfo | None, work: Work) -> Steps:
     host, device = (
         Windows(times[:-1], times[1:], weight).only(weight > 0) for times in (bounds, device_bounds(bounds, work))
     )
+    if not (host.end > host.start).any():
+        of = f" of run {run.id}" if run else ""
+        raise QrprofError(f"no whole step is in the trace{of}: no two boundaries follow each other; record more steps")
     return Steps(host, device, numbers[:-1][weight > 0], int(opening["track"].iloc[0]))
 
 
@@ -89,7 +93,7 @@ def weight_at(windows: Windows, times: Ints) -> Floats:
 
 def _named(events: pd.DataFrame, prefix: str) -> pd.DataFrame:
     annotations = events[(events["kind"] == ANNOTATION) & (events["device"] == HOST)]
-    return annotations[annotations["name"].astype(str).str.startswith(prefix)]
+    return annotations[annotations["name"].astype(str).str.fullmatch(re.escape(prefix) + "[0-9]+")]
 
 
 def _numbers(annotations: pd.DataFrame, prefix: str) -> Ints:
@@ -97,10 +101,12 @@ def _numbers(annotations: pd.DataFrame, prefix: str) -> Ints:
 
 
 def _busiest_thread(events: pd.DataFrame) -> int:
-    """The thread with most time in ops; 0 where there are no ops."""
-    ops = events[events["kind"] == OP]
+    """The thread with most time in ops, which counts once however deep they nest; 0 where there are no ops."""
+    ops = events[events["kind"] == OP].sort_values(["track", "start"])
     threads, place = np.unique(ops["track"].to_numpy(), return_inverse=True)
-    time = np.bincount(place, weights=(ops["end"] - ops["start"]).to_numpy())
+    covered = ops.groupby("track")["end"].cummax().groupby(ops["track"]).shift(fill_value=BEFORE_ALL)
+    fresh = ops["end"] - np.maximum(ops["start"], covered)
+    time = np.bincount(place, weights=fresh.clip(lower=0).to_numpy())
     return int(threads[time.argmax()]) if len(threads) else 0
 
 

@@ -20,6 +20,7 @@ from qrprof.profiler.trace import Trace
 
 # Not memsets: libraries call them for buffers of no bytes, which is no work.
 LAUNCH_NAMES: Final = re.compile(r"Launch(?!HostFunc)|Memcpy|EnqueueKernel")
+CAPTURE: Final = re.compile(r"Stream(Begin|End)Capture")
 BEFORE_ALL: Final = np.iinfo(np.int64).min
 AFTER_ALL: Final = np.iinfo(np.int64).max
 
@@ -78,12 +79,31 @@ def next_started(work: Work, times: Ints) -> Ints:
 
 
 def lost_launches(host: Nesting, work: Work) -> Ints:
-    """Rows of the calls that, by their names, launched device work that is not in the file."""
+    """Rows of the calls that, by their names, launched device work that is not in the file.
+
+    Calls that a graph captures launch nothing: its replays do.
+    """
     launches = named(host, LAUNCH_NAMES.search) & (host.rows["kind"] == RUNTIME).to_numpy()
     outer = launches & ~pick(launches, host.parent, False)
     correlations = host.rows["correlation"].to_numpy()
     found = np.isin(correlations, correlations[work.launch[work.launch >= 0]])
-    return np.flatnonzero(outer & ~found)
+    return np.flatnonzero(outer & ~found & ~_captured(host))
+
+
+def _captured(host: Nesting) -> Mask:
+    """Whether each row starts between the begin and the end of a capture on its thread; both must be in the file."""
+    captured = np.zeros(len(host.start), dtype=bool)
+    begins = named(host, lambda name: "StreamBeginCapture" in name)
+    bounds = np.flatnonzero(named(host, CAPTURE.search) & (host.rows["kind"] == RUNTIME).to_numpy())
+    bounds = bounds[np.argsort(host.start[bounds], kind="stable")]
+    for thread in np.unique(host.track[bounds]):
+        own = bounds[host.track[bounds] == thread]
+        here = np.flatnonzero(host.track == thread)
+        after = np.searchsorted(host.start[own], host.start[here], side="right")
+        opened = np.concatenate([[False], begins[own], [False]])
+        closed = np.concatenate([~begins[own], [False, False]])  # the bound that follows
+        captured[here] = opened[after] & closed[after]
+    return captured
 
 
 def _launch_rows(correlation: Ints, host: Nesting) -> Ints:

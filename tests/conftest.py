@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from qrprof.profiler.events import ANNOTATION, COPY, KERNEL, MARK_PREFIX, OP, RUNTIME
 from qrprof.profiler.load import load_run
 from qrprof.profiler.partition import Partition, partition
 from qrprof.profiler.runinfo import Block, LinalgCall, RecordedStep, RunInfo
 from qrprof.profiler.trace import Trace
+
+# No test depends on timing: a busy machine must not fail an example.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 Row = dict[str, Any]
 

@@ -65,6 +65,7 @@ FLOAT_PRODUCT = {"work_kind": "product", "dtype": "float", "flops": 4e11}  # 8 o
         (facts("gap:launch", calls=None), "CUDA graph", "a launch costs the host 8.00 us"),
         (facts("gap:host"), "Python between the ops", "while the host runs no op"),
         (facts("gap:host", on_device=False), "torch.compile", "python and the framework between ops"),
+        (facts("gap:unknown"), "CPU activities", "the trace does not show the host, 9.00 ms"),
         (facts("unattributed"), "Record more steps", "without a launch"),
         (facts("cudaGraphLaunch"), "CUDA graphs", "What cudaGraphLaunch launches"),
         (facts("aten::copy_", host_copy=True, work_kind="elementwise"), "pinned", "between host and device"),

@@ -208,3 +208,16 @@ def test_a_batch_is_the_sum_of_its_matrices(batch: int, m: int, n: int) -> None:
         assert many.flops == pytest.approx(batch * one.flops)
         assert many.bytes == batch * one.bytes
         assert many.columns == one.columns
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "dtypes"),
+    [
+        ("aten::add", "[[[2,2]]]", "float"),
+        ("aten::add", "[5]", "float"),
+        ("aten::_fused_adamw_", "[[]]", "TensorList"),
+        ("aten::_fused_adamw_", "[[[4]]]", "TensorList"),
+    ],
+)
+def test_inputs_of_no_known_form_are_unknown_work(op: str, shapes: str, dtypes: str) -> None:
+    assert work(op, shapes, dtypes) is None

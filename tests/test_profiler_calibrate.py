@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from qrprof.profiler.linalg import row_signature
+
 QR = {"shapes": "[[64,64],[]]", "dtypes": "float,"}
 
 
@@ -95,3 +97,8 @@ def test_cpu_withheld_by_the_factor_unless_the_step_is_undisturbed(build: Any) -
     parts = build.divide(cpu_linalg(build), build.run([990], linalg=linalg))
     assert parts.factor == pytest.approx(0.99)
     assert parts.rows["ns"].sum() == pytest.approx(990)
+
+
+@pytest.mark.parametrize("shapes", ["", "[]", "[5]", "[[[2,2]]]"])
+def test_a_row_without_the_shape_of_its_first_input_has_no_signature(shapes: str) -> None:
+    assert row_signature("aten::linalg_qr", shapes, "float") is None

@@ -288,3 +288,22 @@ def test_rows_of_public_traces_nest(line: Any) -> None:
     trace = kineto.read(PUBLIC / line["trace"])
     host = trace.events[trace.events["kind"].isin(HOST_KINDS) & (trace.events["device"] == HOST)]
     assert np.array_equal(np.sort(nest(trace.events).end), np.sort(host["end"].to_numpy()))
+
+
+@pytest.mark.parametrize("api", ["cuda", "hip"])
+def test_captured_launches_are_not_lost(build: Any, api: str) -> None:
+    begin, end = build.call(f"{api}StreamBeginCapture", 310, 311), build.call(f"{api}StreamEndCapture", 330, 331)
+    captured = build.call(f"{api}LaunchKernel", 320, 321, 50)
+    elsewhere = build.call(f"{api}LaunchKernel", 320, 321, 51, thread=2)
+    after = build.call(f"{api}LaunchKernel", 340, 341, 52)
+    rows = pairs(build, 3)
+    assert of(*rows, begin, captured, end).in_file.launches_without_work == 0
+    assert of(*rows, begin, captured, elsewhere, end, after).in_file.launches_without_work == 2
+    assert of(*rows, begin, captured, after).in_file.launches_without_work == 2
+
+
+def test_device_work_outside_the_steps_alone_says_nothing_of_them(build: Any) -> None:
+    before = [build.launch(1, 0, 5), build.kernel("k", 10, 20, 1)]
+    found = of(*before, build.mark(0, 100), build.op("aten::mm", 110, 150), build.mark(1, 200))
+    assert (found.verdict, found.reasons) == ("abstain", ("no device work in the steps",))
+    assert describe(found) == "abstain: no device work in the steps"

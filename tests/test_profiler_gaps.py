@@ -278,3 +278,21 @@ def test_a_trace_without_device_work_has_no_gaps_and_says_why(build: Any) -> Non
 def test_an_empty_trace_says_so() -> None:
     with pytest.raises(QrprofError, match="holds no time"):
         gaps(Trace.from_rows([]))
+
+
+@pytest.mark.parametrize("step", [90, 101])  # us: idle time takes the factor 0.75; within 2 % all time takes 1.01
+def test_busy_and_idle_time_of_each_device_sum_to_the_step(build: Any, step: int) -> None:
+    trace = in_us(
+        build.mark(0, 0),
+        build.launch(1, 0, 5),
+        build.launch(2, 30, 35),
+        build.mark(1, 100),
+        build.kernel("a", 0, 30, 1),
+        build.kernel("b", 40, 70, 2) | {"device": 1},
+    )
+    idle = idle_of(trace, build.run([step * US]))
+    busy = 30 * US * (1.01 if step == 101 else 1.0)
+    assert idle.factor == pytest.approx(1.01 if step == 101 else 0.75)
+    sums = by_cause(idle).groupby("device")[["ns", "share"]].sum()
+    assert sums["ns"].tolist() == pytest.approx([step * US - busy] * 2)
+    assert sums["share"].tolist() == pytest.approx([1 - busy / (step * US)] * 2)

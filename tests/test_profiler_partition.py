@@ -283,3 +283,14 @@ def test_call_sites_of_linalg_drivers(build: Any) -> None:
         ("aten::linalg_qr", "refresh"): 10,
         ("aten::mm", "refresh"): 10,
     }
+
+
+def test_idle_time_of_a_trace_of_the_device_alone_is_unknown(build: Any) -> None:
+    parts = build.divide([build.kernel("a", 0, 10_000), build.kernel("b", 50_000, 60_000)], build.run())
+    assert build.recorded(parts, "key") == {"unattributed": 20_000, "gap:unknown": 40_000}
+
+
+def test_between_calls_without_any_ops_the_host_is_unknown(build: Any) -> None:
+    rows = [build.launch(1, 0, 10), build.launch(2, 60, 70), build.kernel("a", 10, 20, 1), build.kernel("b", 80, 90, 2)]
+    parts = build.divide(rows, build.run())
+    assert build.recorded(parts, "key") == {"cudaLaunchKernel": 20, "gap:launch": 20, "gap:unknown": 50}

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.events import DEVICE_WORK
-from qrprof.profiler.read import of_rank, ranked, read, read_all
+from qrprof.profiler.read import read
 from qrprof.profiler.readers.kineto import read_source
 from qrprof.profiler.trace import Trace
 
@@ -46,6 +44,28 @@ def test_the_category_names_of_2020(tmp_path: Path) -> None:
         ("copy", "Memcpy"),
         ("memset", "Memset"),
     ]
+
+
+def test_the_ranges_of_2020_are_known_by_name(tmp_path: Path) -> None:
+    names = (
+        "ProfilerStep#3",
+        "enumerate(DataLoader)#_Next",
+        "Optimizer.step#SGD.step",
+        "aten::mm",
+        "my ProfilerStep#3",
+    )
+    events = [span("Operator", name, 10 + n, 1) for n, name in enumerate(names)]
+    trace = read(save(tmp_path / "old.json", *events))
+    assert rows(trace, "name", "kind") == list(zip(names, (*["annotation"] * 3, "op", "op"), strict=True))
+
+
+def test_several_processes_in_one_file_are_counted(tmp_path: Path) -> None:
+    calls = [span("cuda_runtime", "cudaLaunchKernel", 1 + n, 1, correlation=4) | {"pid": n} for n in (5, 5, 6, 7)]
+    others = [kernel(9, 1, 4) | {"pid": 0}, span("overhead", "Buffer Flush", 9, 1) | {"pid": -1}]
+    assert read(save(tmp_path / "a.json", *calls, *others)).warnings == (
+        "ops of 3 processes are in one file; launches are matched by correlation alone",
+    )
+    assert read(save(tmp_path / "b.json", *calls[:2], *others)).warnings == ()
 
 
 def test_rocm_works_on_stream_0(tmp_path: Path) -> None:
@@ -124,6 +144,18 @@ def test_rocm_work_that_outlives_later_work_of_its_stream_is_cut(tmp_path: Path)
     assert trace.warnings == (
         "2 spans of device work ended after later ones of their stream (ROCm): cut where the next one starts",
     )
+
+
+def test_work_is_cut_right_where_rows_before_it_were_left_out(tmp_path: Path) -> None:
+    day = 86_400_000_000  # us
+    later = [kernel(day + ts, dur) for ts, dur in ((10, 3_000_000), (20, 5), (30, 5))]
+    trace = read(save(tmp_path / "a.json", kernel(0, 0), kernel(0, 0), HIP | {"ts": day}, *later))
+    assert [(start - 1000 * day, end - 1000 * day) for start, end, _ in work(trace)] == [
+        (10_000, 20_000),
+        (20_000, 25_000),
+        (30_000, 35_000),
+    ]
+    assert [warning.split()[0] for warning in trace.warnings] == ["2", "1"]
 
 
 @pytest.mark.parametrize(
@@ -252,87 +284,3 @@ def test_a_missing_file_and_a_folder_without_traces(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[1, 2]")
     with pytest.raises(QrprofError, match="holds no traces"):
         read(tmp_path)
-
-
-# --- ranks ---
-
-
-def rank_file(path: Path, rank: int | None, world: int | None = None) -> Path:
-    info = (
-        {}
-        if rank is None
-        else {"distributedInfo": {"backend": "nccl", "rank": rank} | ({"world_size": world} if world else {})}
-    )
-    return save(path, kernel(10 + (rank or 0), 1), schemaVersion=1, **info)
-
-
-def numbers(*paths: Path) -> list[int]:
-    return [rank for rank, _ in ranked(read_all(paths))]
-
-
-def test_ranks_by_the_file_else_by_its_name(tmp_path: Path) -> None:
-    first = rank_file(tmp_path / "rank7.json", 2, 4)
-    second = rank_file(tmp_path / "job_RANK-1.json", None)
-    third = rank_file(tmp_path / "worker0_step_12.169.json", None)
-    assert numbers(first, second, third) == [2, 1, 0]
-    assert numbers(first) == [2]
-    assert numbers(second) == [1]
-    assert numbers(rank_file(tmp_path / "trace.json", None)) == [0]
-
-
-@pytest.mark.parametrize("archive", [None, "w", "w:gz"])
-def test_a_folder_or_an_archive_of_ranks(archive: str | None, tmp_path: Path) -> None:
-    folder = tmp_path / "ranks"
-    (folder / "deep").mkdir(parents=True)
-    paths = [rank_file(folder / "b.json", 0, 3), rank_file(folder / "deep" / "a.json", 1, 3)]
-    zipped = rank_file(folder / "c.json", 2, 3)
-    (folder / "c.json.gz").write_bytes(gzip.compress(zipped.read_bytes()))
-    zipped.unlink()
-    (folder / "readme.txt").write_text("no trace")
-    whole = folder
-    if archive:
-        whole = tmp_path / "ranks.tar"
-        with tarfile.open(whole, archive) as tar:  # type: ignore[call-overload]
-            tar.add(folder, "job")
-    assert sorted(numbers(whole)) == [0, 1, 2]
-    assert of_rank(whole, 2).events["start"].tolist() == [12000]
-    assert "holds several processes" in read(whole).warnings[-1]
-    assert all(path.is_file() for path in paths)
-    with pytest.raises(QrprofError, match="holds no rank 5"):
-        of_rank(whole, 5)
-
-
-def test_ranks_of_two_jobs_are_refused(tmp_path: Path) -> None:
-    one, two = rank_file(tmp_path / "a.json", 0, 2), rank_file(tmp_path / "b.json", 1, 2)
-    same, larger = rank_file(tmp_path / "c.json", 1, 2), rank_file(tmp_path / "d.json", 3, 4)
-    nameless = rank_file(tmp_path / "e.json", None)
-    with pytest.raises(QrprofError, match=r"b\.json and .*c\.json are both rank 1, so of two jobs"):
-        numbers(one, two, same)
-    with pytest.raises(QrprofError, match=r"a\.json is of a job of 2 ranks, .*d\.json of one of 4"):
-        numbers(one, larger)
-    for order in ((one, nameless), (nameless, one)):
-        with pytest.raises(QrprofError, match=r"e\.json does not say which rank it is"):
-            numbers(*order)
-    shutil.copyfile(nameless, tmp_path / "f.json")
-    with pytest.raises(QrprofError, match="does not say which rank"):
-        numbers(nameless, tmp_path / "f.json")
-
-
-def test_an_error_in_an_archive_names_the_member(tmp_path: Path) -> None:
-    (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
-    with tarfile.open(tmp_path / "ranks.tar.gz", "w:gz") as tar:
-        tar.add(tmp_path / "rank0.json", "rank0.json")
-    with pytest.raises(QrprofError, match=r"^rank0\.json of .*ranks\.tar\.gz holds no events"):
-        read(tmp_path / "ranks.tar.gz")
-
-
-def test_a_truncated_archive(tmp_path: Path) -> None:
-    for rank in range(3):
-        rank_file(tmp_path / f"rank{rank}.json", rank, 3)
-    with tarfile.open(tmp_path / "ranks.tar.gz", "w:gz") as tar:
-        for rank in range(3):
-            tar.add(tmp_path / f"rank{rank}.json", f"rank{rank}.json")
-    content = (tmp_path / "ranks.tar.gz").read_bytes()
-    (tmp_path / "ranks.tar.gz").write_bytes(content[: len(content) // 2])
-    with pytest.raises(QrprofError, match="is a damaged archive"):
-        numbers(tmp_path / "ranks.tar.gz")

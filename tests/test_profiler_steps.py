@@ -142,3 +142,21 @@ def test_weight_at_is_zero_outside_the_windows() -> None:
     times = np.array([9, 10, 19, 20, 29, 30, 39, 40])
     assert weight_at(windows, times).tolist() == [0, 0.75, 0.75, 0, 0, 0.25, 0.25, 0]
     assert weight_at(windows.only(np.array([False, False])), times).tolist() == [0.0] * 8
+
+
+def test_a_step_number_is_digits_alone(build: Any) -> None:
+    rows = [build.note("ProfilerStep#3 (warmup)", 0, 10), build.note("ProfilerStep#4", 10, 30)]
+    assert spans(steps_of(rows, build.run()).host) == [(10, 30)]
+
+
+def test_boundaries_without_a_whole_step_are_refused(build: Any) -> None:
+    empty = [build.note("ProfilerStep#3", 10, 10), build.op("x", 0, 20)]
+    apart = [build.mark(1, 0), build.mark(5, 50), build.op("x", 0, 60)]
+    for rows in (empty, apart):
+        with pytest.raises(QrprofError, match="no whole step"):
+            steps_of(rows, build.run())
+
+
+def test_nested_ops_count_once_for_the_busiest_thread(build: Any) -> None:
+    deep = [build.op("x", 0, 40, thread=1) for _ in range(3)]
+    assert steps_of([*deep, build.op("y", 0, 50, thread=2)], build.run()).thread == 2

@@ -104,6 +104,8 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    # pandas keeps text in Arrow, whose own allocator reserves 20 MB for the first column.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    words = sys.argv[1:] if args is None else list(args)
+    if words[:1] != ["trace"]:  # whose child is the person's program
+        # pandas keeps text in Arrow, whose own allocator reserves 20 MB for the first column.
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.exit(run(args))

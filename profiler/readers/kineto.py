@@ -19,17 +19,15 @@ from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.events import (
     ANNOTATION,
     COLUMNS,
-    COPY,
     DEVICE_WORK,
     HOST,
-    KERNEL,
     KINDS,
-    MEMSET,
     OP,
     OVERHEAD,
     RUNTIME,
     SYNC,
 )
+from qrprof.profiler.readers.categories import DROPPED, kind_of
 from qrprof.profiler.readers.chrome import CHUNK, Batch, Found, Progress, event_batches
 from qrprof.profiler.readers.metadata import devices_of, rank_of, versions_of
 from qrprof.profiler.readers.repair import IMPOSSIBLE, MASKED, OVERRUNS, STRAYS, counted, cut_overruns, drop_strays
@@ -37,32 +35,9 @@ from qrprof.profiler.readers.source import Source
 from qrprof.profiler.readers.texts import Masked, coded
 from qrprof.profiler.trace import DEFAULTS, Trace, sort_events
 
-KIND_OF: Final = {
-    "cpu_op": OP,
-    "user_annotation": ANNOTATION,
-    "cuda_runtime": RUNTIME,  # of ROCm too
-    "cuda_driver": RUNTIME,
-    "xpu_runtime": RUNTIME,
-    "xpu_driver": RUNTIME,
-    "privateuse1_runtime": RUNTIME,
-    "privateuse1_driver": RUNTIME,
-    "kernel": KERNEL,
-    "gpu_memcpy": COPY,
-    "gpu_memset": MEMSET,
-    "cuda_sync": SYNC,
-    "cuda_event": SYNC,
-    "xpu_sync": SYNC,
-    "overhead": OVERHEAD,
-    "Operator": OP,  # this one and those below: 2020 to 2021
-    "Runtime": RUNTIME,
-    "Kernel": KERNEL,
-    "Memcpy": COPY,
-    "Memset": MEMSET,
-}
-# Spans that others account for: an annotation drawn on the device covers gaps, a Python frame its ops.
-DROPPED: Final = frozenset({"gpu_user_annotation", "python_function", "Trace"})
 ON_DEVICE: Final = frozenset({*DEVICE_WORK, SYNC})
 HOST_SPANS: Final = frozenset({OP, ANNOTATION, OVERHEAD})  # no launch and no work: nothing to join
+CALLS: Final = frozenset({OP, RUNTIME})  # what a process does itself
 CODE_OF: Final = {kind: code for code, kind in enumerate(KINDS)}
 NOTHING: Final[dict[str, Any]] = {}
 
@@ -87,6 +62,7 @@ class Columns:
     texts: dict[str, dict[Any, int]] = field(default_factory=lambda: {"name": {}, "shapes": {}, "dtypes": {}})
     tracks: dict[str, int] = field(default_factory=dict)  # threads that have a name and no number
     unknown: Counter[str] = field(default_factory=Counter)  # events of each unknown category
+    processes: set[int | str] = field(default_factory=set)  # of the ops and calls
     unfinished: int = 0  # spans that were open when the recording ended
     timeless: int = 0  # events without a usable ts and dur
     impossible: int = 0  # spans that took less than no time, or 146 years
@@ -186,8 +162,8 @@ def flush(columns: Columns) -> None:
 
 def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
     """The values of a complete event, texts as codes and times as they are; None where it is no row of a trace."""
-    category = event.get("cat", "")
-    kind = KIND_OF.get(category) if type(category) is str else None
+    category, name = event.get("cat", ""), event.get("name", "")
+    kind = kind_of(category, name)
     if kind is None:
         if str(category) not in DROPPED:
             columns.unknown[str(category)] += 1
@@ -199,7 +175,6 @@ def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
         columns.unfinished += 1
         return None
     texts = columns.texts
-    name = event.get("name", "")
     name_code = code(name if type(name) is str else str(name), texts["name"])
     if kind in ON_DEVICE:
         device, track = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
@@ -207,6 +182,8 @@ def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
             device = 0
     else:
         device, track = HOST, event.get("tid")
+        if kind in CALLS and type(event.get("pid")) in (int, str):
+            columns.processes.add(event["pid"])
     return (
         CODE_OF[kind],
         name_code,
@@ -330,6 +307,8 @@ def warn(found: Found, columns: Columns, repairs: Mapping[str, int], kept: int) 
         "events with raw control characters or bad UTF-8 were read with them replaced": found.repaired,
     }
     lines = counted(numbers)
+    if (processes := len(columns.processes)) > 1:  # each counts its correlations from 1, so they may be mixed up
+        lines.append(f"ops of {processes} processes are in one file; launches are matched by correlation alone")
     if not found.complete:
         lines.append(f"the file breaks off: the {kept} events up to there were kept")
     return tuple(lines)

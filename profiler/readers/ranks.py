@@ -25,8 +25,9 @@ REPORTS: Final = (".nsys-rep", ".qdrep")  # Nsight Systems' own format
 def sources_of(path: Path, progress: Progress | None = None) -> Iterator[Source]:
     """The processes in a trace, an archive (tar, plain or gzip) or a folder of them, by name.
 
-    Files of a folder or an archive that do not look like traces are passed over. Raises QrprofError where a file
-    cannot be read, is no trace or is a damaged one, and where there is no trace at all.
+    Files of a folder or an archive that do not look like traces are passed over, and files of a folder that cannot be
+    read so far as to tell. Raises QrprofError where another file cannot be read, is no trace or is a damaged one, and
+    where there is no trace at all.
     """
     if path.is_dir():
         return in_folder(path, progress)
@@ -49,13 +50,29 @@ def in_file(path: Path, progress: Progress | None = None) -> list[Source]:
 
 
 def in_folder(folder: Path, progress: Progress | None) -> Iterator[Source]:
-    found = False
+    """What cannot be read to its first bytes may be anything: the first source's warnings count it."""
+    paths, unreadable = traces_in(folder)
+    remarks = (f"{unreadable} files of {folder} could not be read and were passed over",) if unreadable else ()
+    if not paths:
+        reason = f" ({remarks[0]})" if remarks else ""
+        raise QrprofError(f"{folder} holds no traces{reason}; give the folder that the profiler wrote to")
+    for path in paths:
+        for source in in_file(path, progress):
+            warnings = (*source.trace.warnings, *remarks)
+            yield replace(source, trace=replace(source.trace, warnings=warnings)) if remarks else source
+            remarks = ()
+
+
+def traces_in(folder: Path) -> tuple[list[Path], int]:
+    """The files that look like traces, by name; and how many cannot be read so far as to tell."""
+    paths, unreadable = [], 0
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and looks_like_a_trace(head(path)):
-            found = True
-            yield from in_file(path, progress)
-    if not found:
-        raise QrprofError(f"{folder} holds no traces; give the folder that the profiler wrote to")
+        try:
+            if path.is_file() and looks_like_a_trace(head(path)):
+                paths.append(path)
+        except QrprofError:
+            unreadable += 1
+    return paths, unreadable
 
 
 def in_archive(path: Path, progress: Progress | None) -> Iterator[Source]:

@@ -30,7 +30,7 @@ def drop_strays(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     others = start[~strays]
     if not strays.any() or not len(others) or others.min() < FAR:
         return frame, 0
-    return frame[~strays], int(strays.sum())
+    return frame[~strays].reset_index(drop=True), int(strays.sum())  # the next repair counts rows by their label
 
 
 def cut_overruns(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
