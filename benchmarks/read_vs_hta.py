@@ -5,8 +5,8 @@ parses the file and breaks its idle time down; qrprof reads it and partitions it
 imports; neither has a cache of its own, and the file is dropped from the page cache before each reading. Memory is the
 highest resident size beyond that after the imports. HTA is no dependency: make an environment for it with
 
-    python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis 'pandas<3'
-    python benchmarks/read_vs_hta.py --hta /tmp/hta/bin/python --traces FOLDER \\
+    python -m venv .hta && .hta/bin/pip install HolisticTraceAnalysis 'pandas<3'
+    python benchmarks/read_vs_hta.py --hta .hta/bin/python --traces FOLDER \\
         --json benchmarks/results/cpu-read-vs-hta.json
 """
 
@@ -132,7 +132,7 @@ def line(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hta", default="/tmp/hta/bin/python", help="Python of an environment that has HTA.")
+    parser.add_argument("--hta", default=".hta/bin/python", help="Python of an environment that has HTA.")
     parser.add_argument("--traces", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "traces")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--json", type=Path)
