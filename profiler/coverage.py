@@ -21,7 +21,6 @@ from qrprof.profiler.nesting import pick
 from qrprof.profiler.replays import count_replays
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
-from qrprof.profiler.sweep import sweep
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import lost_launches
 
@@ -85,7 +84,7 @@ def cover(facts: Facts) -> Coverage:
     host, work, steps = facts.host, facts.work, facts.steps
     matched = work.launch >= 0
     launches, lost = np.unique(work.launch[matched]), lost_launches(host, work)
-    inside = sweep(work, steps.device).ns > 0
+    inside = facts.swept.ns > 0
     early = (pick(host.start, work.launch, 0) - work.began)[matched]
     replays = count_replays(facts)
     found = Coverage(

@@ -1,6 +1,6 @@
 """What is known of a trace before any question is asked: who encloses, launches and owns what, and in which steps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from qrprof.profiler.nesting import Floats, Nesting, nest
 from qrprof.profiler.owners import Owners, find_owners
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import Steps, find_steps, weight_at
+from qrprof.profiler.sweep import Sweep, sweep
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import Work, join
 
@@ -21,6 +22,7 @@ class Facts:
     steps: Steps
     owners: Owners
     causes: Causes
+    swept: Sweep  # of the steps' device windows
 
 
 def find_facts(trace: Trace, run: RunInfo | None = None) -> Facts:
@@ -32,7 +34,13 @@ def find_facts(trace: Trace, run: RunInfo | None = None) -> Facts:
     work = join(trace, host)
     steps = find_steps(trace, run, work)
     owners = find_owners(host, run)
-    return Facts(trace, host, work, steps, owners, find_causes(host, owners))
+    return Facts(trace, host, work, steps, owners, find_causes(host, owners), sweep(work, steps.device))
+
+
+def only_device(facts: Facts, device: int) -> Facts:
+    """The facts with the work of one device alone."""
+    work = facts.work.only(facts.work.device == device)
+    return replace(facts, work=work, swept=sweep(work, facts.steps.device))
 
 
 def launch_weight(facts: Facts) -> Floats:

@@ -7,7 +7,7 @@ So the causes of whole intervals need not add up to those of the partition, whic
 intervals together, with the shorter ones, do.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -16,11 +16,10 @@ import pandas as pd
 from qrprof.profiler.blame import blame_gaps
 from qrprof.profiler.calibrate import calibrate_idle
 from qrprof.profiler.coverage import Coverage, cover
-from qrprof.profiler.facts import Facts, find_facts
+from qrprof.profiler.facts import Facts, find_facts, only_device
 from qrprof.profiler.nesting import Floats, pick
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import Windows, window_at
-from qrprof.profiler.sweep import sweep
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import last_ended, next_started
 
@@ -86,7 +85,7 @@ def gaps(trace: Trace, run: RunInfo | None = None) -> list[Gap]:
 def find_idle(facts: Facts, run: RunInfo | None) -> Idle:
     coverage = cover(facts)
     windows = facts.steps.device
-    swept = sweep(facts.work, windows)
+    swept = facts.swept
     recorded = float(((windows.end - windows.start) * windows.weight).sum())
     step = run.step_ns() if run else None
     missing = coverage.abstains or (None if (swept.ns > 0).any() else NO_DEVICE)
@@ -97,7 +96,7 @@ def find_idle(facts: Facts, run: RunInfo | None) -> Idle:
     shared = _Shared(swept.idle, float(calibration.ns[0]) / busy, calibration.factor or 1.0)
     mean = None if calibration.withheld else step or recorded
     found = [
-        _device(replace(facts, work=facts.work.only(facts.work.device == device)), shared, mean)
+        _device(only_device(facts, device), shared, mean)
         for device in np.unique(facts.work.device[swept.ns > 0]).tolist()
     ]
     return Idle(
@@ -158,8 +157,7 @@ class _Shared:
 
 def _device(facts: Facts, shared: _Shared, mean: float | None) -> tuple[DeviceIdle, list[Gap]]:
     """The idle time of the one device that the work of `facts` is on; its shares are of `mean`, None: withheld."""
-    work, windows = facts.work, facts.steps.device
-    swept = sweep(work, windows)
+    work, windows, swept = facts.work, facts.steps.device, facts.swept
     ns = swept.idle.end - swept.idle.start
     long = swept.idle.only(ns > THRESHOLD_NS)
     all_ns, gap_ns = float((ns * swept.idle.weight).sum()), float(((long.end - long.start) * long.weight).sum())

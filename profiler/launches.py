@@ -26,7 +26,7 @@ from qrprof.profiler.owners import PHASES
 from qrprof.profiler.replays import owns_several
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at, window_at
-from qrprof.profiler.sweep import Sweep, sweep
+from qrprof.profiler.sweep import Sweep
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import AFTER_ALL, BEFORE_ALL, Work, next_started
 
@@ -68,7 +68,7 @@ def launches(trace: Trace, run: RunInfo | None = None) -> Launches:
 
 def find_launches(facts: Facts, run: RunInfo | None) -> Launches:
     coverage, calls = cover(facts), _calls(facts)
-    swept = sweep(facts.work, facts.steps.device)
+    swept = facts.swept
     busy, idle = float(swept.ns.sum()), float(((swept.idle.end - swept.idle.start) * swept.idle.weight).sum())
     calibration = calibrate_idle(busy, idle, run)
     withheld = coverage.abstains or (NO_LAUNCHES if calls.empty else None)

@@ -21,7 +21,7 @@ from qrprof.profiler.nesting import Ints, pick, row_at, segments
 from qrprof.profiler.owners import describe
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
-from qrprof.profiler.sweep import Sweep, sweep
+from qrprof.profiler.sweep import Sweep
 from qrprof.profiler.trace import Trace
 
 UNATTRIBUTED: Final = "unattributed"  # device work without a launch in the file
@@ -58,7 +58,7 @@ def partition(trace: Trace, run: RunInfo) -> Partition:
     """Divide the mean step of a recorded run. Raises QrprofError where the trace is empty."""
     facts = find_facts(trace, run)
     coverage = cover(facts)
-    swept = sweep(facts.work, facts.steps.device)
+    swept = facts.swept
     on_device = bool((swept.ns > 0).any())
     rows = _device_rows(facts, swept) if on_device else _host_rows(facts)
     calls = _device_calls(facts) if on_device else _host_calls(facts)
