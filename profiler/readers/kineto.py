@@ -29,6 +29,7 @@ from qrprof.profiler.events import (
 )
 from qrprof.profiler.readers.categories import DROPPED, kind_of
 from qrprof.profiler.readers.chrome import CHUNK, Batch, Found, Progress, event_batches
+from qrprof.profiler.readers.codes import CODE_OF, INT32, NS_LIMIT, code
 from qrprof.profiler.readers.metadata import devices_of, rank_of, versions_of
 from qrprof.profiler.readers.repair import IMPOSSIBLE, MASKED, OVERRUNS, STRAYS, counted, cut_overruns, drop_strays
 from qrprof.profiler.readers.source import Source
@@ -38,12 +39,9 @@ from qrprof.profiler.trace import DEFAULTS, Trace, sort_events
 ON_DEVICE: Final = frozenset({*DEVICE_WORK, SYNC})
 HOST_SPANS: Final = frozenset({OP, ANNOTATION, OVERHEAD})  # no launch and no work: nothing to join
 CALLS: Final = frozenset({OP, RUNTIME})  # what a process does itself
-CODE_OF: Final = {kind: code for code, kind in enumerate(KINDS)}
 NOTHING: Final[dict[str, Any]] = {}
 
-NS_LIMIT: Final = 1 << 62  # start and duration below it: their sum is an int64
 US_LIMIT: Final = NS_LIMIT / 1000
-INT32: Final = 1 << 31
 INT64: Final = 1 << 63
 SHOWN: Final = 5  # unknown categories that a warning names
 
@@ -222,11 +220,6 @@ def dtypes(args: Mapping[str, Any]) -> str:
         return ",".join(types)
     except TypeError:
         return ",".join(map(str, types))
-
-
-def code(text: Any, codes: dict[Any, int]) -> int:
-    known = codes.get(text)
-    return codes.setdefault(text, len(codes)) if known is None else known
 
 
 # --- columns of numbers

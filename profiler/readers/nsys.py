@@ -31,6 +31,7 @@ from qrprof.profiler.events import (
 )
 from qrprof.profiler.nesting import Ints
 from qrprof.profiler.readers.chrome import Progress
+from qrprof.profiler.readers.codes import CODE_OF, INT32, NS_LIMIT, code
 from qrprof.profiler.readers.export import (
     ABSENT,
     Export,
@@ -59,8 +60,6 @@ MEMORY: Final = dict(enumerate(("Pageable", "Pinned", "Device", "Array", "Manage
 SYNCS: Final = dict(enumerate(("Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync"), 1))
 PROCESS, THREAD = 24, 0xFFFFFF  # of a global id: what is above is the process, what is in it the thread
 ALL_STREAMS: Final = 0xFFFFFFFF
-NS_LIMIT: Final = 1 << 62
-INT32: Final = 1 << 31
 UNKNOWN: Final = ABSENT >> PROCESS
 OTHERS: Final = "other processes of the file used no GPU and were left out"
 WHOLE_GRAPHS: Final = (
@@ -71,7 +70,6 @@ NO_OPS: Final = (
     "torch.autograd.profiler.emit_nvtx(record_shapes=True) with `--trace=cuda,nvtx`"
 )
 TEXTS: Final = ("name", "shapes", "dtypes")
-CODE_OF: Final = {kind: code for code, kind in enumerate(KINDS)}
 
 
 @dataclass
@@ -202,10 +200,6 @@ def by_value(rows: Rows, values: Ints, name: Callable[[int], str]) -> Ints:
     distinct, place = np.unique(values, return_inverse=True)
     codes = [code(name(value), rows.texts["name"]) for value in distinct.tolist()]
     return np.array(codes, dtype=np.int64)[place]
-
-
-def code(text: str, codes: dict[str, int]) -> int:
-    return codes.setdefault(text, len(codes))
 
 
 def copy_name(kinds: int) -> str:
