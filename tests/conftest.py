@@ -1,9 +1,11 @@
 """What tests share: `build` makes small traces and run records, `workshop` runs scripts, traced and plain."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +19,7 @@ from qrprof.profiler.load import load_run
 from qrprof.profiler.partition import Partition, partition
 from qrprof.profiler.runinfo import Block, LinalgCall, RecordedStep, RunInfo
 from qrprof.profiler.trace import Trace
+from qrprof.tui.cli import run as qrprof
 
 # No test depends on timing: a busy machine must not fail an example.
 settings.register_profile("untimed", deadline=None)
@@ -248,3 +251,59 @@ class Workshop:
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
+
+
+# --- commands on a saved run
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A working folder with one saved run, and one command of qrprof in it."""
+
+    folder: Path
+    command: str
+    capsys: pytest.CaptureFixture[str]
+
+    def write(self, events: list[dict[str, Any]]) -> None:
+        (self.folder / "rank0.trace.json").write_text(json.dumps({"traceEvents": events}))
+
+    def change(self, **fields: Any) -> None:
+        path = self.folder / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    def call(self, *args: str) -> tuple[int, str, str]:
+        self.capsys.readouterr()
+        code = qrprof([self.command, *args])
+        printed = self.capsys.readouterr()
+        return code, printed.out, printed.err
+
+    def out(self, *args: str) -> str:
+        code, out, err = self.call(*args)
+        assert (code, err) == (0, "")
+        return out
+
+    def json(self, *args: str) -> Any:
+        record = json.loads(self.out("--json", *args), parse_constant=pytest.fail)  # no NaN, no Infinity
+        assert record["schema"] == 1
+        return record
+
+    def text(self, *args: str) -> str:
+        return " ".join(self.out(*args).split())
+
+
+@pytest.fixture
+def saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str, list[dict[str, Any]]], SavedRun]:
+    """Save the small run with these events of its trace, go to its folder, and call `qrprof COMMAND` there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def save(command: str, events: list[dict[str, Any]]) -> SavedRun:
+        run = SavedRun(tmp_path / ".qrprof" / "runs" / "20260131-120000-train", command, capsys)
+        shutil.copytree(Path(__file__).parent / "data" / "small_run", run.folder)
+        run.change(linalg=[])
+        run.write(events)
+        return run
+
+    return save

@@ -2,16 +2,10 @@
 
 import csv
 import io
-import json
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qrprof.tui.cli import run
-
-DATA = Path(__file__).parent / "data"
 ID = "20260131-120000-train"
 
 # Two steps of 1000 us: a kernel from 120 to 620, launched at 110; from 700 to 950 the program waits. Unprofiled a step
@@ -47,51 +41,12 @@ def step(number: int, begin: int) -> list[dict[str, Any]]:
     ]
 
 
-class Store:
-    """A working folder with one saved run, and `qrprof gaps` in it."""
-
-    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-        self.folder = root / ".qrprof" / "runs" / ID
-        shutil.copytree(DATA / "small_run", self.folder)
-        self.change(linalg=[])
-        self.write([*step(0, 0), *step(1, 1000), event("user_annotation", "qrprof.step#12", 2000, 2000)])
-
-    def write(self, events: list[dict[str, Any]]) -> None:
-        (self.folder / "rank0.trace.json").write_text(json.dumps({"traceEvents": events}))
-
-    def change(self, **fields: Any) -> None:
-        path = self.folder / "run.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-    def call(self, *args: str) -> tuple[int, str, str]:
-        self.capsys.readouterr()
-        code = run(["gaps", *args])
-        printed = self.capsys.readouterr()
-        return code, printed.out, printed.err
-
-    def out(self, *args: str) -> str:
-        code, out, err = self.call(*args)
-        assert (code, err) == (0, "")
-        return out
-
-    def json(self, *args: str) -> Any:
-        record = json.loads(self.out("--json", *args), parse_constant=pytest.fail)  # no NaN, no Infinity
-        assert record["schema"] == 1
-        return record
-
-    def text(self, *args: str) -> str:
-        return " ".join(self.out(*args).split())
-
-
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Store:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return Store(tmp_path, capsys)
+def store(saved: Any) -> Any:
+    return saved("gaps", [*step(0, 0), *step(1, 1000), event("user_annotation", "qrprof.step#12", 2000, 2000)])
 
 
-def test_the_page(store: Store) -> None:
+def test_the_page(store: Any) -> None:
     printed = store.out("--top", "3")
     assert TABLE in printed
     lines = printed.splitlines()
@@ -105,7 +60,7 @@ def test_the_page(store: Store) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_json_holds_all_gaps(store: Store) -> None:
+def test_json_holds_all_gaps(store: Any) -> None:
     record = store.json("--top", "1")
     assert (record["run"], record["coverage"]["verdict"], record["withheld"]) == (ID, "trusted", None)
     assert (record["step_ms"], record["recorded_ms"], record["factor"]) == pytest.approx((0.8, 1.0, 0.6))
@@ -132,7 +87,7 @@ def test_json_holds_all_gaps(store: Store) -> None:
     }
 
 
-def test_csv_holds_the_same_gaps(store: Store) -> None:
+def test_csv_holds_the_same_gaps(store: Any) -> None:
     rows = list(csv.DictReader(io.StringIO(store.out("--csv", "--top", "1"))))
     gaps = store.json()["gaps"]
     assert [int(row["duration_ns"]) for row in rows] == [gap["duration_ns"] for gap in gaps]
@@ -142,7 +97,7 @@ def test_csv_holds_the_same_gaps(store: Store) -> None:
     ]
 
 
-def test_without_unprofiled_steps_shares_are_of_the_recorded_step(store: Store) -> None:
+def test_without_unprofiled_steps_shares_are_of_the_recorded_step(store: Any) -> None:
     store.change(unprofiled=[])
     record = store.json()
     assert (record["step_ms"], record["factor"]) == (None, None)
@@ -150,7 +105,7 @@ def test_without_unprofiled_steps_shares_are_of_the_recorded_step(store: Store) 
     assert "not timed without the profiler: times and shares are of the recorded step" in store.text()
 
 
-def test_withheld_shares_are_dashes_and_null(store: Store) -> None:
+def test_withheld_shares_are_dashes_and_null(store: Any) -> None:
     block = {"clock": "host clock", "first_step": 0, "durations_ns": [400_000] * 5, "kinds": ["A"] * 5}
     store.change(unprofiled=[block])
     record = store.json()
@@ -163,7 +118,7 @@ def test_withheld_shares_are_dashes_and_null(store: Store) -> None:
     assert "synchronisation 1 0.380 - host work 1 0.120 - all gaps 2 0.500 -" in text
 
 
-def test_a_trace_without_its_device_side_has_no_gaps_but_a_reason(store: Store) -> None:
+def test_a_trace_without_its_device_side_has_no_gaps_but_a_reason(store: Any) -> None:
     kept = [e for e in [*step(0, 0), *step(1, 1000)] if e["cat"] != "kernel"]
     store.write([*kept, event("user_annotation", "qrprof.step#12", 2000, 2000)])
     reason = "2 launches and no device work: the device's side is not in the file"
@@ -176,13 +131,13 @@ def test_a_trace_without_its_device_side_has_no_gaps_but_a_reason(store: Store) 
     assert err == f"qrprof: gaps are withheld: {reason}\n"
 
 
-def test_a_run_on_the_host_has_no_gaps(store: Store) -> None:
+def test_a_run_on_the_host_has_no_gaps(store: Any) -> None:
     store.write([event("cpu_op", "aten::mm", 0, 100)])
     assert store.json()["gaps"] is None
     assert "coverage host only: no launches and no device work; 1 step withheld no device work" in store.text()
 
 
-def test_a_run_whose_device_is_never_idle(store: Store) -> None:
+def test_a_run_whose_device_is_never_idle(store: Any) -> None:
     launch = event("cuda_runtime", "cudaLaunchKernel", 0, 5, correlation=1)
     store.write([launch, event("cpu_op", "aten::mm", 0, 9), event("kernel", "k", 0, 900, correlation=1, stream=7)])
     store.change(unprofiled=[])
@@ -190,7 +145,7 @@ def test_a_run_whose_device_is_never_idle(store: Store) -> None:
     assert "all gaps 0 0 0.0 %" in store.text()
 
 
-def test_devices_are_listed_apart(store: Store) -> None:
+def test_devices_are_listed_apart(store: Any) -> None:
     launches = [event("cuda_runtime", "cudaLaunchKernel", n, n + 1, correlation=n) for n in (1, 2)]
     kernels = [event("kernel", "k", 500 * n, 500 * n + 500, correlation=n + 1, device=n, stream=7) for n in (0, 1)]
     store.write([event("cpu_op", "aten::mm", 0, 1000), *launches, *kernels])
@@ -203,11 +158,11 @@ def test_devices_are_listed_apart(store: Store) -> None:
     assert "all gaps" not in text
 
 
-def test_json_and_csv_exclude_each_other(store: Store) -> None:
+def test_json_and_csv_exclude_each_other(store: Any) -> None:
     code, out, err = store.call("--json", "--csv")
     assert (code, out) == (2, "")
     assert "give --json or --csv, not both" in err
 
 
-def test_help_ends_with_an_example(store: Store) -> None:
+def test_help_ends_with_an_example(store: Any) -> None:
     assert store.out("--help").rstrip().endswith("Example: qrprof gaps --top 5")

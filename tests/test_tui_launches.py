@@ -2,14 +2,11 @@
 
 import csv
 import io
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from qrprof.tui.cli import run
 
 DATA = Path(__file__).parent / "data"
 ID = "20260131-120000-train"
@@ -45,51 +42,12 @@ def step(number: int, begin: int) -> list[dict[str, Any]]:
     ]
 
 
-class Store:
-    """A working folder with one saved run, and `qrprof launches` in it."""
-
-    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-        self.folder = root / ".qrprof" / "runs" / ID
-        shutil.copytree(DATA / "small_run", self.folder)
-        self.change(linalg=[])
-        self.write([*step(0, 0), *step(1, 1000), event("user_annotation", "qrprof.step#12", 2000, 2000)])
-
-    def write(self, events: list[dict[str, Any]]) -> None:
-        (self.folder / "rank0.trace.json").write_text(json.dumps({"traceEvents": events}))
-
-    def change(self, **fields: Any) -> None:
-        path = self.folder / "run.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-    def call(self, *args: str) -> tuple[int, str, str]:
-        self.capsys.readouterr()
-        code = run(["launches", *args])
-        printed = self.capsys.readouterr()
-        return code, printed.out, printed.err
-
-    def out(self, *args: str) -> str:
-        code, out, err = self.call(*args)
-        assert (code, err) == (0, "")
-        return out
-
-    def json(self, *args: str) -> Any:
-        record = json.loads(self.out("--json", *args), parse_constant=pytest.fail)  # no NaN, no Infinity
-        assert record["schema"] == 1
-        return record
-
-    def text(self, *args: str) -> str:
-        return " ".join(self.out(*args).split())
-
-
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Store:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return Store(tmp_path, capsys)
+def store(saved: Any) -> Any:
+    return saved("launches", [*step(0, 0), *step(1, 1000), event("user_annotation", "qrprof.step#12", 2000, 2000)])
 
 
-def test_the_page(store: Store) -> None:
+def test_the_page(store: Any) -> None:
     printed = store.out()
     lines = printed.splitlines()
     assert lines[0].startswith(f"run       {ID}: train.py")
@@ -104,7 +62,7 @@ def test_the_page(store: Store) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_the_saving_is_an_interval_with_an_upper_bound(store: Store) -> None:
+def test_the_saving_is_an_interval_with_an_upper_bound(store: Any) -> None:
     """65 us of op and call and 5 on the way, before the first launch of each step, at (800 - 504) / 496 of it."""
     factor = (800 - 504) / (1000 - 504)
     low, high = 0.065 * factor - 0.003, 0.070 * factor
@@ -116,7 +74,7 @@ def test_the_saving_is_an_interval_with_an_upper_bound(store: Store) -> None:
     assert "(upper bound; 62.0 us to 70.0 us) of the mean recorded step of 1.00 ms" in store.text()
 
 
-def test_json_sums_by_op_and_by_work(store: Store) -> None:
+def test_json_sums_by_op_and_by_work(store: Any) -> None:
     record = store.json("--top", "1")
     assert (record["run"], record["coverage"]["verdict"], record["withheld"]) == (ID, "trusted", None)
     assert (record["step_ms"], record["recorded_ms"]) == pytest.approx((0.8, 1.0))
@@ -140,7 +98,7 @@ def test_json_sums_by_op_and_by_work(store: Store) -> None:
     assert (total["launches"], total["api_ms"], total["empty_ms"]) == pytest.approx((2, 0.013, 0.01))
 
 
-def test_csv_holds_every_launch(store: Store) -> None:
+def test_csv_holds_every_launch(store: Any) -> None:
     rows = list(csv.DictReader(io.StringIO(store.out("--csv", "--top", "1"))))
     assert [(row["step"], row["op"], row["start_ns"], row["delay_ns"], row["queue_full"]) for row in rows] == [
         ("10", "aten::mm", "110000", "10000", "False"),
@@ -150,11 +108,11 @@ def test_csv_holds_every_launch(store: Store) -> None:
     ]
 
 
-def test_rows_beyond_the_top_are_one_row(store: Store) -> None:
+def test_rows_beyond_the_top_are_one_row(store: Any) -> None:
     assert store.text("--top", "1").count("1 others 1 0.00500") == 2
 
 
-def test_a_saving_is_withheld_with_its_reason(store: Store) -> None:
+def test_a_saving_is_withheld_with_its_reason(store: Any) -> None:
     block = {"clock": "host clock", "first_step": 0, "durations_ns": [400_000] * 5, "kinds": ["A"] * 5}
     store.change(unprofiled=[block])
     record = store.json()
@@ -164,7 +122,7 @@ def test_a_saving_is_withheld_with_its_reason(store: Store) -> None:
     assert f"what a CUDA graph would save is withheld: {record['withheld']}" in store.text()
 
 
-def test_a_trace_without_its_device_side_has_no_launches_but_a_reason(store: Store) -> None:
+def test_a_trace_without_its_device_side_has_no_launches_but_a_reason(store: Any) -> None:
     kept = [e for e in [*step(0, 0), *step(1, 1000)] if e["cat"] != "kernel"]
     store.write([*kept, event("user_annotation", "qrprof.step#12", 2000, 2000)])
     reason = "4 launches and no device work: the device's side is not in the file"
@@ -177,18 +135,18 @@ def test_a_trace_without_its_device_side_has_no_launches_but_a_reason(store: Sto
     assert err == f"qrprof: there are no launches: {reason}\n"
 
 
-def test_json_and_csv_exclude_each_other(store: Store) -> None:
+def test_json_and_csv_exclude_each_other(store: Any) -> None:
     code, out, err = store.call("--json", "--csv")
     assert (code, out) == (2, "")
     assert "give --json or --csv, not both" in err
 
 
-def test_help_ends_with_an_example(store: Store) -> None:
+def test_help_ends_with_an_example(store: Any) -> None:
     assert store.out("--help").rstrip().endswith("Example: qrprof launches --top 5")
 
 
 @pytest.mark.parametrize("name", ["own_h200_mlp_eager", "own_h200_mlp_cudagraph", "own_h200_two_streams_overlap"])
-def test_h200_traces(store: Store, name: str) -> None:
+def test_h200_traces(store: Any, name: str) -> None:
     (store.folder / "rank0.trace.json").unlink()
     shutil.copy(DATA / f"{name}.json.gz", store.folder / "rank0.trace.json.gz")
     store.change(trace="rank0.trace.json.gz", recorded=[], unprofiled=[])
