@@ -1,9 +1,11 @@
 """Two runs of a program, row by row: which part of the step takes how much more or less time.
 
 Rows are matched by op, shapes, dtypes and phase; work whose op is not known (replays of graphs, traces without
-ops) by its kernel. Where both runs are calibrated, their rows sum to their unprofiled steps and the differences to
-the difference of these; else recorded times are compared, which sum to the recorded steps. A difference below the
-noise of the two steps is no change. Runs that have too little in common are not compared.
+ops) by its kernel. What is left of an op in both runs is matched by the order of the first calls in a step: the same
+calls, whose sizes were changed. Where both runs are calibrated, their rows sum to their unprofiled steps and the
+differences to the difference of these; else recorded times are compared, which sum to the recorded steps. A difference
+below the noise of the two steps is no change. Runs that have too little in common are not compared; what is matched by
+order is not in common.
 """
 
 import math
@@ -17,8 +19,10 @@ import pandas as pd
 from qrprof.profiler import units
 from qrprof.profiler.facts import Facts, find_facts
 from qrprof.profiler.noise import Noise, of_run, within_run
+from qrprof.profiler.owners import describe
 from qrprof.profiler.partition import UNATTRIBUTED, Partition, partition
 from qrprof.profiler.runinfo import Block, RunInfo
+from qrprof.profiler.steps import window_at
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import LAUNCH_NAMES
 
@@ -28,7 +32,12 @@ WHOLE: Final = "whole trace"  # the step of an imported trace that has none
 STILL: Final = "no change"
 IDENTITY: Final = ["key", "kind", "shapes", "dtypes", "phase", "kernel"]
 CALLED: Final = ["key", "shapes", "dtypes", "phase"]
-COLUMNS: Final = [*IDENTITY, "calls_a", "calls_b", "a_ns", "b_ns", "delta_ns", "speedup", "change"]
+SLOT: Final = ["key", "kind", "dtypes", "phase", "kernel", "slot"]  # see `slotted`
+ALIKE: Final = ["key", "shapes", "kernel"]
+BY_SHAPE: Final = "shape"
+BY_ORDER: Final = "order"
+ARROW: Final = " -> "  # between the shapes of A and of B
+COLUMNS: Final = [*IDENTITY, "matched", "calls_a", "calls_b", "a_ns", "b_ns", "delta_ns", "speedup", "change"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Side:
 
     run: RunInfo
     parts: Partition
+    first: pd.DataFrame  # see `first_calls`
     noise: Noise | None
 
 
@@ -45,9 +55,11 @@ class Diff:
     """Times are ns of a mean step.
 
     `rows`, the largest difference first: key, kind ("op", "gap"), shapes, dtypes, phase, kernel ("" where the op is
-    known), calls_a, calls_b (NaN where they have no meaning), a_ns, b_ns (0 where the run has no such row), delta_ns
-    (b - a), speedup (a / b; NaN where one is 0) and change: "slower", "faster", "new", "gone", "no change" (below the
-    floor), or "" where no floor is known. There are none where the runs are not compared.
+    known), matched ("shape": the runs have the same row; "order": two rows whose shapes differ, and shapes is
+    "A's -> B's"; "": only one run has it), calls_a, calls_b (NaN where they have no meaning), a_ns, b_ns (0 where the
+    run has no such row), delta_ns (b - a), speedup (a / b; NaN where one is 0) and change: "slower", "faster", "new",
+    "gone", "no change" (below the floor), or "" where no floor is known. There are none where the runs are not
+    compared.
     """
 
     rows: pd.DataFrame
@@ -68,9 +80,9 @@ class Diff:
 
 def side(trace: Trace, run: RunInfo) -> Side:
     """Take from a run what `diff` needs. Raises QrprofError where the trace is empty."""
-    timed = bool(run.unprofiled_ns())
-    noise = of_run(run) if timed else within_run([recorded(find_facts(trace, run))])
-    return Side(run, partition(trace, run), noise)
+    facts = find_facts(trace, run)
+    noise = of_run(run) if run.unprofiled_ns() else within_run([recorded(facts)])
+    return Side(run, partition(trace, run), first_calls(facts), noise)
 
 
 def recorded(facts: Facts) -> Block:
@@ -80,18 +92,28 @@ def recorded(facts: Facts) -> Block:
     return Block(clock="trace", first_step=0, durations_ns=durations, kinds=["A"] * len(durations))
 
 
+def first_calls(facts: Facts) -> pd.DataFrame:
+    """CALLED and at: how long after a step's start the op is called first, in ns; of ops called in the steps."""
+    host, windows = facts.host, facts.steps.host
+    window = window_at(windows, host.start)
+    rows = np.flatnonzero((facts.owners.row == np.arange(len(window))) & (window >= 0))
+    calls = describe(host, facts.owners, rows).assign(at=host.start[rows] - windows.start[window[rows]])
+    return calls.groupby(CALLED, as_index=False)[["at"]].min()
+
+
 def diff(a: Side, b: Side) -> Diff:
     """What a step of run B takes more or less than one of run A."""
     measured = unprofiled(a, b)
     calibrated = measured is not None and not (a.parts.withheld or b.parts.withheld)
     column = "ns" if calibrated else "recorded_ns"
-    rows = matched(summed(a.parts, column), summed(b.parts, column))
+    one, other = summed(a, column), summed(b, column)
+    rows = matched(one, other)
     a_ns, b_ns = float(rows["a_ns"].sum()), float(rows["b_ns"].sum())
     floor, noise = floor_of(a.noise, b.noise, *(measured or (a_ns, b_ns)))
-    share = comparability(rows)
+    share = comparability(one, other)
     withheld = refusal(a, b, share)
     rows = rows.assign(change=changes(rows, floor), size=rows["delta_ns"].abs(), time=rows["a_ns"] + rows["b_ns"])
-    rows = rows.sort_values(["size", "time", *IDENTITY], ascending=[False, False] + [True] * len(IDENTITY))
+    rows = rows.sort_values(["size", "time", *SLOT], ascending=[False, False] + [True] * len(SLOT))
     return Diff(
         rows=rows[: 0 if withheld else len(rows)][COLUMNS].reset_index(drop=True),
         a_ns=a_ns,
@@ -127,14 +149,14 @@ def floor_of(a: Noise | None, b: Noise | None, a_ns: float, b_ns: float) -> tupl
     return math.hypot(a.fraction * a_ns, b.fraction * b_ns), names
 
 
-def summed(parts: Partition, column: str) -> pd.DataFrame:
-    """IDENTITY, ns and calls: calls of the op, or launches of the kernel where the op is not known."""
-    rows = parts.rows
+def summed(one: Side, column: str) -> pd.DataFrame:
+    """IDENTITY, ns, at (see `first_calls`) and calls: of the op, or launches of the kernel where it is not known."""
+    rows = one.parts.rows
     nameless = rows["key"].map(op_unknown).astype(bool)
     rows = rows.assign(kernel=rows["kernel"].where(nameless, ""))
     found = rows.groupby(IDENTITY, as_index=False).agg(ns=(column, "sum"), launches=("launches", "sum"))
-    calls = parts.calls.groupby(CALLED, as_index=False)["calls"].sum()
-    found = found.merge(calls, on=CALLED, how="left")
+    calls = one.parts.calls.groupby(CALLED, as_index=False)["calls"].sum()
+    found = found.merge(calls, on=CALLED, how="left").merge(one.first, on=CALLED, how="left")
     return found.assign(calls=found["calls"].where(found["kernel"] == "", found["launches"]))
 
 
@@ -143,26 +165,47 @@ def op_unknown(key: str) -> bool:
     return key == UNATTRIBUTED or ("::" not in key and LAUNCH_NAMES.search(key) is not None)
 
 
+def slotted(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """`one` with a slot, by which its rows meet those of `other`: the shapes where both have the row, else its place.
+
+    Places are numbered by the first call among the op's rows that `other` has not. A row whose shapes were not
+    recorded stands for calls of any shape, so it has no place.
+    """
+    shared = pd.MultiIndex.from_frame(one[IDENTITY]).isin(pd.MultiIndex.from_frame(other[IDENTITY]))
+    alone = one[~shared & (one["shapes"] != "")].sort_values(["at", "shapes"])
+    place = alone.groupby(SLOT[:-1]).cumcount().astype(str)
+    return one.assign(slot=place.reindex(one.index).fillna(one["shapes"]))
+
+
 def matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """The rows of both; one that only one of them has takes no time in the other."""
-    rows = a.merge(b, on=IDENTITY, how="outer", suffixes=("_a", "_b"), indicator="only")
+    rows = slotted(a, b).merge(slotted(b, a), on=SLOT, how="outer", suffixes=("_a", "_b"), indicator="only")
     here = {"a": rows["only"] != "right_only", "b": rows["only"] != "left_only"}
     for one, there in here.items():
         rows[f"{one}_ns"] = rows[f"ns_{one}"].fillna(0.0)
         rows[f"calls_{one}"] = rows[f"calls_{one}"].where(there, 0.0)
+    both = here["a"] & here["b"]
+    first, second = rows["shapes_a"].fillna(rows["shapes_b"]), rows["shapes_b"].fillna(rows["shapes_a"])
     ratio = rows["a_ns"] / rows["b_ns"].where(rows["b_ns"] > 0)
-    return rows.assign(delta_ns=rows["b_ns"] - rows["a_ns"], speedup=ratio.where(rows["a_ns"] > 0))
+    return rows.assign(
+        shapes=first.where(first == second, first + ARROW + second),
+        matched=np.select([both & (first == second), both], [BY_SHAPE, BY_ORDER], ""),
+        delta_ns=rows["b_ns"] - rows["a_ns"],
+        speedup=ratio.where(rows["a_ns"] > 0),
+    )
 
 
 # --- what is said about it
 
 
-def comparability(rows: pd.DataFrame) -> float | None:
+def comparability(a: pd.DataFrame, b: pd.DataFrame) -> float | None:
     """Share of both runs' time in ops that lies in ops and shapes which both call equally often; None without ops."""
-    sums = ["a_ns", "b_ns", "calls_a", "calls_b"]
-    ops = rows[rows["kind"] == "op"].groupby(["key", "shapes", "kernel"])[sums].sum(min_count=1)
-    same = np.isclose(ops["calls_a"], ops["calls_b"], rtol=SAME_CALLS, equal_nan=True)
-    ns = ops["a_ns"] + ops["b_ns"]
+    sums = (one[one["kind"] == "op"].groupby(ALIKE)[["ns", "calls"]].sum(min_count=1) for one in (a, b))
+    first, second = (one.reset_index() for one in sums)
+    ops = first.merge(second, on=ALIKE, how="outer", suffixes=("_a", "_b"))
+    calls_a, calls_b = (ops[f"calls_{one}"].where(ops[f"ns_{one}"].notna(), 0.0) for one in "ab")
+    same = np.isclose(calls_a, calls_b, rtol=SAME_CALLS, equal_nan=True)
+    ns = ops[["ns_a", "ns_b"]].sum(axis=1)
     total = float(ns.sum())
     return float(ns[same].sum()) / total if total else None
 

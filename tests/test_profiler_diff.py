@@ -3,17 +3,17 @@
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qrprof.profiler.diff import Diff, Side, diff, regressed, side
 from qrprof.profiler.noise import Noise
-from qrprof.profiler.partition import partition
 from qrprof.profiler.read import ranked, read, read_all
 from qrprof.profiler.runinfo import DeviceInfo, RunInfo
 from qrprof.profiler.trace import Trace
@@ -21,7 +21,7 @@ from qrprof.profiler.trace import Trace
 DATA = Path(__file__).parent / "data"
 PUBLIC = Path(os.environ.get("QRPROF_TRACES", Path(__file__).parents[1] / ".." / "shared" / "traces"))
 
-Op = tuple[str, int]  # name and ns
+Op = tuple[str, int]  # name, with shapes behind a space where it has some, and ns
 Make = Callable[..., Side]
 
 STEADY = Noise("within-run", 0.0)
@@ -37,11 +37,12 @@ def make(build: Any) -> Make:
     def make(ops: Sequence[Op], rest: int = 200, unprofiled: int | None = None, noise: Noise | None = STEADY) -> Side:
         rows, now = [build.mark(0, 0)], 0
         for name, ns in ops:
-            rows.append(build.op(name, now, now + ns))
+            key, _, shapes = name.partition(" ")
+            rows.append(build.op(key, now, now + ns, shapes=shapes))
             now += ns
         now += rest
         run = build.run([now if unprofiled is None else unprofiled])
-        return Side(run, partition(Trace.from_rows([*rows, build.mark(1, now)]), run), noise)
+        return replace(side(Trace.from_rows([*rows, build.mark(1, now)]), run), noise=noise)
 
     return make
 
@@ -60,6 +61,7 @@ def test_each_row_takes_more_or_less_time(make: Make) -> None:
     assert by_key(found, "speedup") == pytest.approx(
         {"mm": 2, "relu": float("nan"), "add": 1, "gap:host": 1}, nan_ok=True
     )
+    assert by_key(found, "matched") == {"mm": "shape", "relu": "", "add": "shape", "gap:host": "shape"}
     assert by_key(found, "calls_a") == pytest.approx(
         {"mm": 1, "relu": 0, "add": 1, "gap:host": float("nan")}, nan_ok=True
     )
@@ -82,10 +84,11 @@ def test_rows_are_matched_by_shapes_dtypes_and_phase(build: Any) -> None:
         return side(Trace.from_rows(rows), build.run([1000] * 5))
 
     same = one("[[8,8]]", "float", 200)
-    for other in (one("[[4,4]]", "float", 200), one("[[8,8]]", "double", 200), one("[[8,8]]", "float", 600)):
-        found = diff(same, other)
-        assert by_key(found, "key").keys() >= {"aten::mm"}
-        assert found.rows.query("key == 'aten::mm'")["delta_ns"].sort_values().tolist() == [-100, 100]
+    for shapes in ("[[8,8]]", "[[4,4]]", ""):
+        for other in (one(shapes, "double", 200), one(shapes, "float", 600)):
+            rows = diff(same, other).rows.query("key == 'aten::mm'")
+            assert rows["delta_ns"].sort_values().tolist() == [-100, 100]
+            assert set(rows["matched"]) == {""}
     assert diff(same, same).rows.query("key == 'aten::mm'")["delta_ns"].tolist() == [0]
 
 
@@ -185,7 +188,7 @@ def test_other_kinds_of_device_are_not_compared(build: Any, make: Make) -> None:
 
     def of(kind: str) -> Side:
         device = DeviceInfo(index=0, kind=kind, name="", memory_bytes=0)
-        return Side(on_device.run.model_copy(update={"devices": [device]}), on_device.parts, on_device.noise)
+        return replace(on_device, run=on_device.run.model_copy(update={"devices": [device]}))
 
     assert (diff(of("cuda"), of("xpu")).withheld or "").startswith("A ran on cuda, B on xpu")
     assert diff(of("cuda"), of("cuda")).withheld is None
@@ -219,29 +222,48 @@ def test_unknown_noise_does_not_excuse_a_slower_step(make: Make) -> None:
 
 
 def some_ops() -> st.SearchStrategy[list[Op]]:
-    return st.lists(st.tuples(st.sampled_from(["mm", "add", "relu", "qr"]), st.integers(1, 500)), max_size=6)
+    names = ["mm", "add", "mm [[1]]", "mm [[2]]", "mm [[3]]", "mm [[4]]", "qr [[1]]", "qr [[2]]"]
+    return st.lists(st.tuples(st.sampled_from(names), st.integers(1, 500)), max_size=6)
 
 
-@settings(max_examples=20, deadline=None)
-@given(first=some_ops(), second=some_ops(), rest=st.tuples(st.integers(1, 300), st.integers(1, 300)))
+def turned(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of diff(b, a) as those of diff(a, b)."""
+    words = {"slower": "faster", "faster": "slower", "new": "gone", "gone": "new", "no change": "no change"}
+    swapped = rows.rename(columns={"a_ns": "b_ns", "b_ns": "a_ns", "calls_a": "calls_b", "calls_b": "calls_a"})
+    return swapped.assign(
+        shapes=[" -> ".join(reversed(shapes.split(" -> "))) for shapes in rows["shapes"]],
+        delta_ns=-rows["delta_ns"],
+        change=rows["change"].map(words),
+    )
+
+
+@settings(max_examples=50)
+@given(
+    first=some_ops(),
+    second=some_ops(),
+    shared=st.sampled_from([0, 9000]),  # ns in one op; with the larger, the runs are comparable whatever else they do
+    rest=st.tuples(st.integers(1, 300), st.integers(1, 300)),
+)
+@example(first=[("mm [[1]]", 5), ("mm [[2]]", 5)], second=[("mm [[4]]", 7), ("mm [[3]]", 7)], shared=9000, rest=(1, 1))
 def test_differences_sum_to_that_of_the_steps_and_turn_with_the_runs(
-    make: Make, first: list[Op], second: list[Op], rest: tuple[int, int]
+    make: Make, first: list[Op], second: list[Op], shared: int, rest: tuple[int, int]
 ) -> None:
-    a, b = make(first, rest[0]), make(second, rest[1])
+    common: list[Op] = [("conv", shared)] if shared else []
+    a, b = make(common + first, rest[0]), make(common + second, rest[1])
     there, back = diff(a, b), diff(b, a)
     assert there.comparability == back.comparability
     assert (there.withheld is None) == (back.withheld is None)
+    assert there.withheld is None or not shared
     if there.withheld is None:
         assert there.rows["delta_ns"].sum() == pytest.approx(there.b_ns - there.a_ns)
-        assert there.rows["delta_ns"].tolist() == pytest.approx((-back.rows["delta_ns"]).tolist())
-        swapped = back.rows.rename(columns={"a_ns": "b_ns", "b_ns": "a_ns", "calls_a": "calls_b", "calls_b": "calls_a"})
-        same = ["key", "shapes", "phase", "a_ns", "b_ns", "calls_a", "calls_b"]
-        pd.testing.assert_frame_equal(there.rows[same], swapped[same])
-        turned = {"slower": "faster", "faster": "slower", "new": "gone", "gone": "new", "no change": "no change"}
-        assert there.rows["change"].tolist() == [turned[change] for change in back.rows["change"]]
+        same = ["key", "shapes", "phase", "matched", "a_ns", "b_ns", "calls_a", "calls_b", "delta_ns", "change"]
+        pd.testing.assert_frame_equal(there.rows[same], turned(back.rows)[same])
+        left = there.rows[(there.rows["matched"] == "") & (there.rows["shapes"] != "")]
+        assert not left.groupby("key")["change"].nunique().gt(1).any()  # not some new and some gone
     alone = diff(a, a)
-    assert alone.withheld is None or not first
+    assert alone.withheld is None or not (common + first)
     assert set(alone.rows["change"]) <= {"no change"}
+    assert set(alone.rows["matched"]) <= {"shape"}
 
 
 # --- recorded traces
