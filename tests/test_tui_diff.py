@@ -23,6 +23,16 @@ relu             forward   0/1     0 0.100  0.100       - new
 total                           1.00 0.850 -0.150
 """
 
+# Of the rows, mm has half the batch.
+ORDERED = """\
+what                     phase   calls A, ms B, ms  B - A speedup change
+mm [[8,16],[16,32],[32]] forward     1 0.300 0.200 -0.100   1.50x faster
+-> [[4,16],[16,32],[32]]                                          by order
+relu                     forward   1/0 0.100     0 -0.100       - gone
+2 without change                        1.00  1.00      0
+total                                   1.40  1.20 -0.200
+"""
+
 
 class Store:
     """A working folder with saved runs, and the command run in it."""
@@ -35,7 +45,8 @@ class Store:
         build, now = self.build, 0
         rows = [build.mark(0, 0)]
         for op, us in ops:
-            rows.append(build.op(op, now, now + 1000 * us, shapes="[[64,64]]" if op == "mm" else ""))
+            key, _, shapes = op.partition(" ")
+            rows.append(build.op(key, now, now + 1000 * us, shapes=shapes))
             now += 1000 * us
         now += 200_000
         folder = self.runs / name
@@ -59,14 +70,17 @@ class Store:
         assert record["schema"] == 1
         return record
 
+    def csv(self, *args: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(self.diff(*args, "--csv")[0])))
+
 
 @pytest.fixture
 def store(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Store:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     store = Store(build, tmp_path, capsys)
-    store.save(A, [("mm", 500), ("add", 300)])
-    store.save(B, [("mm", 250), ("add", 300), ("relu", 100)])
+    store.save(A, [("mm [[64,64]]", 500), ("add", 300)])
+    store.save(B, [("mm [[64,64]]", 250), ("add", 300), ("relu", 100)])
     store.save(C, [("conv", 700)])
     return store
 
@@ -108,8 +122,35 @@ def test_runs_that_are_not_comparable(store: Store) -> None:
     assert "total" not in text
 
 
+def test_rows_matched_by_order(store: Store) -> None:
+    """Shapes stay apart and whole, where there is room for them."""
+    store.save("whole", [("add", 800), ("mm [[8,16],[16,32],[32],[]]", 300), ("relu", 100)])
+    store.save("half", [("add", 800), ("mm [[4,16],[16,32],[32],[]]", 200)])
+    printed = store.diff("whole", "half")[0]
+    assert ORDERED in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    for rows in (store.json("whole", "half")["rows"], store.csv("whole", "half")):
+        assert (rows[0]["matched"], rows[1]["matched"] or "") == ("order", "")
+        assert rows[0]["shapes"] == "[[8,16],[16,32],[32],[]] -> [[4,16],[16,32],[32],[]]"
+    assert "note 1 of 4 rows are matched by order: A and B call the op with different shapes" in " ".join(
+        printed.split()
+    )
+
+
+def test_many_shapes_matched_by_order_take_a_line_each(store: Store) -> None:
+    for name, size in (("before", 64), ("after", 32)):
+        shapes = ",".join([f"[{size},{size}]"] * 40)
+        store.save(name, [("add", 800), (f"cat [{shapes}]", size)])
+    printed = store.diff("before", "after")[0]
+    lines = [line for line in printed.splitlines() if line.startswith(("cat [[", "-> [["))]
+    assert [line.split()[-1] for line in lines] == ["faster", "order"]
+    assert max(map(len, printed.splitlines())) <= 80
+
+
 def test_notes_say_what_else_differs(store: Store) -> None:
-    store.save("other", [("mm", 500), ("add", 300)], [100] * 5, versions={"torch": "2.11.0"}, world_size=2, threads=4)
+    store.save(
+        "other", [("mm [[64,64]]", 500), ("add", 300)], [100] * 5, versions={"torch": "2.11.0"}, world_size=2, threads=4
+    )
     text = store.text(A, "other")
     assert "note rows are as recorded, with the profiler's own cost: B: to turn a recorded step" in text
     assert "note torch differs: unknown in A, 2.11.0 in B" in text
@@ -134,14 +175,18 @@ def test_json(store: Store) -> None:
     assert first["ms"] == pytest.approx([0.5, 0.25])
     assert sum(row["delta_ms"] for row in record["rows"]) == pytest.approx(-0.15)
     assert record["rows"][1]["speedup"] is None
+    assert [row["matched"] for row in record["rows"]] == ["shape", None, "shape", "shape"]
     assert store.json(A, C)["rows"] == []
+    store.save("half", [("mm [[32,64]]", 250), ("add", 300)])
+    assert (store.json(A, "half")["comparability"], store.json(A, "half")["rows"]) == (pytest.approx(600 / 1350), [])
 
 
 def test_csv_has_all_rows_in_ns(store: Store) -> None:
-    rows = list(csv.DictReader(io.StringIO(store.diff(A, B, "--csv")[0])))
+    rows = store.csv(A, B)
     assert [row["key"] for row in rows] == ["mm", "relu", "add", "gap:host"]
     assert float(rows[0]["delta_ns"]) == pytest.approx(-250_000)
     assert rows[1]["speedup"] == ""
+    assert [row["matched"] for row in rows] == ["shape", "", "shape", "shape"]
 
 
 # --- the gate
@@ -168,7 +213,7 @@ def test_what_cannot_be_compared_does_not_pass(store: Store) -> None:
 
 
 def test_unknown_noise_is_said(store: Store) -> None:
-    store.save("once", [("mm", 500), ("add", 300)], [1_000_000])
+    store.save("once", [("mm [[64,64]]", 500), ("add", 300)], [1_000_000])
     assert "noise not measured" in store.text(A, "once")
     assert "limit 5.0 %, the noise is unknown" in store.diff(A, "once", "--fail-over", "5%")[1]
 

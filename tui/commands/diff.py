@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from qrprof.profiler import units
 from qrprof.profiler.coverage import describe
-from qrprof.profiler.diff import STILL, Diff, Side, diff, regressed, side
+from qrprof.profiler.diff import ARROW, BY_ORDER, STILL, Diff, Side, diff, regressed, side
 from qrprof.profiler.errors import Exit
 from qrprof.profiler.events import CAUSE_LABELS
 from qrprof.profiler.load import load_run
@@ -62,7 +62,8 @@ def command(a: str, b: str, as_json: bool, as_csv: bool, top: int, limit: float 
     """Compare two runs: what takes more or less time.
 
     A and B are runs' ids, starts of them, or folders. "speedup" is A over B: above 1, B is faster. A difference below
-    the noise of the two steps is "no change".
+    the noise of the two steps is "no change". Rows are matched by op and shapes; "by order": the shapes differ, and the
+    op's calls are matched in their order.
     """
     if as_json and as_csv:
         raise click.UsageError("give --json or --csv, not both")
@@ -141,11 +142,19 @@ def rows_table(found: Diff, top: int) -> RenderableType:
     """The rows that changed, and the others by their sums."""
     changed = found.rows[found.rows["change"] != STILL]
     still = found.rows[found.rows["change"] == STILL]
-    rows = [row(values) for values in changed[:top].to_dict("records")]
+    rows = [line for values in changed[:top].to_dict("records") for line in lines(values)]
     for what, frame in ((f"{len(changed) - top} others", changed[top:]), (f"{len(still)} without change", still)):
         if len(frame):
             rows.append(sums(what, frame))
     return table(COLUMNS, rows, total=sums("total", found.rows))
+
+
+def lines(values: dict[Any, Any]) -> list[list[Cell]]:
+    """A row; B's shapes, where they are not A's, have a line of their own: both would be cut out of a narrow one."""
+    if values["matched"] != BY_ORDER:
+        return [row(values)]
+    others = tensors(values["shapes"].partition(ARROW)[2])
+    return [row(values), [name(f"-> {others}", BLUE), *[""] * (len(COLUMNS) - 2), f"by {BY_ORDER}"]]
 
 
 def row(values: dict[Any, Any]) -> list[Cell]:
@@ -165,7 +174,13 @@ def row(values: dict[Any, Any]) -> list[Cell]:
 def label(values: dict[Any, Any]) -> str:
     if values["kind"] == "gap":
         return f"{CAUSE_LABELS[values['key'].removeprefix('gap:')]} (gap)"
-    return " ".join(filter(None, [short(values["key"]), values["kernel"], values["shapes"].replace(",[]", "")]))
+    shapes = values["shapes"].partition(ARROW)[0]
+    return " ".join(filter(None, [short(values["key"]), values["kernel"], tensors(shapes)]))
+
+
+def tensors(shapes: str) -> str:
+    """Shapes without those of arguments that have none."""
+    return shapes.replace(",[]", "")
 
 
 def calls(a: float, b: float) -> str:
@@ -188,6 +203,11 @@ def notes(sides: tuple[Side, Side], found: Diff) -> list[str]:
         ]
         reason = "; ".join(reasons) or "a run has no unprofiled steps"
         remarks.append(f"rows are as recorded, with the profiler's own cost: {reason}")
+    if ordered := int((found.rows["matched"] == BY_ORDER).sum()):
+        remarks.append(
+            f"{ordered} of {len(found.rows)} rows are matched by order: A and B call the op with different shapes, so "
+            "its calls are paired as they come in a step"
+        )
     for what, one, other in (
         ("the device", device(a), device(b)),
         *((package, a.run.versions.get(package), b.run.versions.get(package)) for package in ("torch", "cuda", "hip")),
@@ -229,6 +249,7 @@ def row_record(values: dict[Any, Any]) -> dict[str, Any]:
     kept = {column: values[column] for column in ("key", "kind", "shapes", "dtypes", "phase", "kernel")}
     return {
         **kept,
+        "matched": values["matched"] or None,
         "calls": [values["calls_a"], values["calls_b"]],
         "ms": [to_ms(values["a_ns"]), to_ms(values["b_ns"])],
         "delta_ms": to_ms(values["delta_ns"]),
