@@ -242,9 +242,9 @@ class Recorder:
             return False
         return True
 
-    def drop_opening(self) -> None:
+    def drop_opening(self, *, another_follows: bool = False) -> None:
         if self.opening is not None:
-            self.opening.drop()
+            self.opening.drop(another_follows=another_follows)
             self.opening = None
 
     # --- other profilers
@@ -256,10 +256,10 @@ class Recorder:
         if THEIRS not in self.notes:
             self.notes.append(THEIRS)
         self.disturbed = True
-        self.drop_opening()
+        self.drop_opening(another_follows=True)
         self.close_block()
         if self.window is not None and self.window.running:
-            self.window.stop()
+            self.window.stop(another_follows=True)
 
     # --- the end
 

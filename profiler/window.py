@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 from qrprof.profiler.events import MARK_PREFIX
 
 CHUNK = 1 << 20
+TEARDOWN = "TEARDOWN_CUPTI"  # Kineto asks for it as a profile stops
+SAFE_TEARDOWN = (12, 6)  # of CUDA
 
 
 @dataclass
@@ -46,7 +48,9 @@ class Window:
             activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * device,
             record_shapes=shapes,
             acc_events=True,  # one cycle only; False would warn
-            experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True),
+            experimental_config=torch._C._profiler._ExperimentalConfig(
+                profile_all_threads=True, enable_cuda_sync_events=device
+            ),
         )
 
     def start(self) -> None:
@@ -61,10 +65,10 @@ class Window:
         with record_function(f"{MARK_PREFIX}{step}"):
             self.marks.append(step)
 
-    def stop(self) -> None:
+    def stop(self, *, another_follows: bool = False) -> None:
         """End the profile; waits for the device."""
         self.running = False
-        with self.turn.taken():
+        with self.turn.taken(), nullcontext() if another_follows else tearing_down():
             self._profile.stop()
 
     def save(self, path: Path) -> None:
@@ -83,6 +87,25 @@ class Window:
         finally:
             plain.unlink(missing_ok=True)
             packed.unlink(missing_ok=True)
+
+
+@contextmanager
+def tearing_down() -> Iterator[None]:
+    """Let a profile that stops here take CUPTI down with it: what it leaves in the driver slows every later launch.
+
+    With CUDA before 12.6 a program with CUDA graphs may crash of it, and so may a profile that starts at once.
+    """
+    import torch
+
+    version = tuple(int(part) for part in (torch.version.cuda or "0.0").split(".")[:2])
+    if version < SAFE_TEARDOWN or TEARDOWN in os.environ:
+        yield
+        return
+    os.environ[TEARDOWN] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[TEARDOWN]
 
 
 def check_whole(path: Path) -> None:
@@ -148,13 +171,13 @@ class Opening:
     def running(self) -> bool:
         return self._window is not None and self._window.running
 
-    def drop(self) -> None:
+    def drop(self, *, another_follows: bool = False) -> None:
         """End it and forget it."""
         self._timer.cancel()
         with self._lock:
             self._over = True
             if self._window is not None and self._window.running:
-                self._window.stop()
+                self._window.stop(another_follows=another_follows)
             self._window = None
 
     def keep(self) -> Window | None:
