@@ -9,7 +9,9 @@ NS_LIMIT: Final = 1 << 62  # start and duration below it: their sum is an int64
 INT32: Final = 1 << 31
 
 
-def code(text: Any, codes: dict[Any, int]) -> int:
-    """The code of a text; a new text gets the next one."""
-    known = codes.get(text)
-    return codes.setdefault(text, len(codes)) if known is None else known
+class Codes(dict[Any, int]):
+    """The code of each text, looked up with `codes[text]`; a new text gets the next one."""
+
+    def __missing__(self, text: Any) -> int:
+        self[text] = found = len(self)
+        return found

@@ -29,7 +29,7 @@ from qrprof.profiler.events import (
 )
 from qrprof.profiler.readers.categories import DROPPED, kind_of
 from qrprof.profiler.readers.chrome import CHUNK, Batch, Found, Progress, event_batches
-from qrprof.profiler.readers.codes import CODE_OF, INT32, NS_LIMIT, code
+from qrprof.profiler.readers.codes import CODE_OF, INT32, NS_LIMIT, Codes
 from qrprof.profiler.readers.metadata import devices_of, rank_of, versions_of
 from qrprof.profiler.readers.repair import IMPOSSIBLE, MASKED, OVERRUNS, STRAYS, counted, cut_overruns, drop_strays
 from qrprof.profiler.readers.source import Source
@@ -40,6 +40,7 @@ ON_DEVICE: Final = frozenset({*DEVICE_WORK, SYNC})
 HOST_SPANS: Final = frozenset({OP, ANNOTATION, OVERHEAD})  # no launch and no work: nothing to join
 CALLS: Final = frozenset({OP, RUNTIME})  # what a process does itself
 NOTHING: Final[dict[str, Any]] = {}
+NO_SEQUENCE, NO_BYTES = DEFAULTS["sequence"], DEFAULTS["bytes"]
 
 US_LIMIT: Final = NS_LIMIT / 1000
 INT64: Final = 1 << 63
@@ -57,7 +58,9 @@ class Columns:
 
     pending: list[Row] = field(default_factory=list)  # rows that are not in the columns yet
     data: dict[str, "array[int]"] = field(default_factory=lambda: {name: array("q") for name in COLUMNS})
-    texts: dict[str, dict[Any, int]] = field(default_factory=lambda: {"name": {}, "shapes": {}, "dtypes": {}})
+    names: Codes = field(default_factory=Codes)
+    shapes: Codes = field(default_factory=Codes)
+    dtypes: Codes = field(default_factory=Codes)
     tracks: dict[str, int] = field(default_factory=dict)  # threads that have a name and no number
     unknown: Counter[str] = field(default_factory=Counter)  # events of each unknown category
     processes: set[int | str] = field(default_factory=set)  # of the ops and calls
@@ -123,7 +126,7 @@ def collector_off() -> Iterator[None]:
 
 
 def add(batch: Batch, columns: Columns) -> None:
-    spans = (event for event in batch if type(event) is dict and event.get("ph") == "X")
+    spans = [event for event in batch if type(event) is dict and event.get("ph") == "X"]
     columns.pending += [row for span in spans if (row := row_of(span, columns))]
     if len(columns.pending) >= ROWS_AT_ONCE:
         flush(columns)
@@ -142,17 +145,17 @@ def flush(columns: Columns) -> None:
     columns.timeless += int((~kept).sum())
     columns.impossible += int(impossible.sum())
     values: dict[str, Ints] = {
-        "kind": np.array(kind),
-        "name": np.array(name),
+        "kind": np.array(kind, dtype=np.int64),
+        "name": np.array(name, dtype=np.int64),
         "start": start_ns,
         "end": start_ns + np.where(impossible, 0, duration_ns),
-        "device": np.array(device),
+        "device": np.array(device, dtype=np.int64),
         "track": tracks_of(track, columns.tracks),
         "correlation": np.maximum(whole(numbers[0], 0), 0),
-        "sequence": whole(numbers[1], DEFAULTS["sequence"]),
-        "shapes": np.array(shapes),
-        "dtypes": np.array(dtypes),
-        "bytes": whole(size, DEFAULTS["bytes"]),
+        "sequence": whole(numbers[1], NO_SEQUENCE),
+        "shapes": np.array(shapes, dtype=np.int64),
+        "dtypes": np.array(dtypes, dtype=np.int64),
+        "bytes": whole(size, NO_BYTES),
     }
     for column, data in columns.data.items():
         data.frombytes(values[column][kept].tobytes())
@@ -172,8 +175,6 @@ def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
     if args.get("finished") in (False, "false") and kind != ANNOTATION:  # a range still open holds what ran in it
         columns.unfinished += 1
         return None
-    texts = columns.texts
-    name_code = code(name if type(name) is str else str(name), texts["name"])
     if kind in ON_DEVICE:
         device, track = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
         if type(device) is not int or not 0 <= device < INT32:
@@ -184,16 +185,16 @@ def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
             columns.processes.add(event["pid"])
     return (
         CODE_OF[kind],
-        name_code,
+        columns.names[name if type(name) is str else str(name)],
         event.get("ts"),
         event.get("dur"),
         device,
         track,
         0 if kind in HOST_SPANS else correlation(args),
-        args.get("Sequence number", DEFAULTS["sequence"]),
-        code(shapes(args), texts["shapes"]),
-        code(dtypes(args), texts["dtypes"]),
-        args.get("bytes", DEFAULTS["bytes"]),
+        args.get("Sequence number", NO_SEQUENCE),
+        columns.shapes[shapes(args["Input Dims"]) if "Input Dims" in args else b""],
+        columns.dtypes[dtypes(args["Input type"]) if "Input type" in args else ""],
+        args.get("bytes", NO_BYTES),
     )
 
 
@@ -204,16 +205,14 @@ def correlation(args: Mapping[str, Any]) -> Any:
     return value
 
 
-def shapes(args: Mapping[str, Any]) -> bytes:
-    dims = args.get("Input Dims")
+def shapes(dims: Any) -> bytes:
     try:
         return b"" if dims is None else orjson.dumps(dims)
     except TypeError:  # an integer beyond 64 bits
         return b""
 
 
-def dtypes(args: Mapping[str, Any]) -> str:
-    types = args.get("Input type")
+def dtypes(types: Any) -> str:
     if type(types) is not list:
         return ""
     try:
@@ -275,12 +274,14 @@ def text_to_ns(value: Any) -> int | None:
 
 
 def frame_of(columns: Columns, masked: Masked) -> pd.DataFrame:
+    texts = {"name": columns.names, "shapes": columns.shapes, "dtypes": columns.dtypes}
+
     def values(name: str) -> Any:
         data: Ints = np.frombuffer(columns.data[name], dtype=np.int64)
         if name == "kind":
             return pd.Categorical.from_codes(data, pd.Index(KINDS))
-        if name in columns.texts:
-            return coded(data, columns.texts[name], masked)
+        if name in texts:
+            return coded(data, texts[name], masked)
         return data.astype(COLUMNS[name], copy=False)
 
     return pd.DataFrame({name: values(name) for name in COLUMNS})

@@ -31,7 +31,7 @@ from qrprof.profiler.events import (
 )
 from qrprof.profiler.nesting import Ints
 from qrprof.profiler.readers.chrome import Progress
-from qrprof.profiler.readers.codes import CODE_OF, INT32, NS_LIMIT, code
+from qrprof.profiler.readers.codes import CODE_OF, INT32, NS_LIMIT, Codes
 from qrprof.profiler.readers.export import (
     ABSENT,
     Export,
@@ -77,7 +77,9 @@ class Rows:
     """The rows so far: by table the columns, and the process; texts by their place in `texts`."""
 
     parts: list[Table] = field(default_factory=list)
-    texts: dict[str, dict[str, int]] = field(default_factory=lambda: {"name": {}, "shapes": {"": 0}, "dtypes": {"": 0}})
+    texts: dict[str, Codes] = field(
+        default_factory=lambda: {"name": Codes(), "shapes": Codes({"": 0}), "dtypes": Codes({"": 0})}
+    )
     whole_graphs: set[int] = field(default_factory=set)  # processes whose graph replays are one row each
 
 
@@ -153,9 +155,9 @@ def read_ranges(export: Export, rows: Rows) -> None:
         kept &= np.array([bool(one.name) for one in parsed])
         by_text = {
             "kind": [CODE_OF[one.kind] for one in parsed],
-            "name": [code(one.name, rows.texts["name"]) for one in parsed],
+            "name": [rows.texts["name"][one.name] for one in parsed],
             "sequence": [one.sequence for one in parsed],
-            "shapes": [code(one.shapes, rows.texts["shapes"]) for one in parsed],
+            "shapes": [rows.texts["shapes"][one.shapes] for one in parsed],
         }
         ranges |= {column: np.array(numbers, dtype=np.int64) for column, numbers in by_text.items()}
         ranges = {column: numbers[kept] for column, numbers in ranges.items()}
@@ -198,7 +200,7 @@ def by_id(export: Export, rows: Rows, ids: Ints, unknown: str) -> Ints:
 def by_value(rows: Rows, values: Ints, name: Callable[[int], str]) -> Ints:
     """Codes of the names of values."""
     distinct, place = np.unique(values, return_inverse=True)
-    codes = [code(name(value), rows.texts["name"]) for value in distinct.tolist()]
+    codes = [rows.texts["name"][name(value)] for value in distinct.tolist()]
     return np.array(codes, dtype=np.int64)[place]
 
 
