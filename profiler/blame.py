@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from qrprof.profiler.events import ANNOTATION, CAUSE_LABELS, OVERHEAD, is_communication
 from qrprof.profiler.facts import Facts, feeding_threads
 from qrprof.profiler.idle import AWAY, SYNC, UNKNOWN, Pieces, blame, cut, tell, unseen
-from qrprof.profiler.nesting import Ints, Nesting, named, outermost, pick
+from qrprof.profiler.nesting import Ints, Nesting, Strings, named, outermost, pick, texts
 from qrprof.profiler.steps import Windows, window_at
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import Work, last_ended, next_started
@@ -29,8 +28,6 @@ GAP_CAUSES: Final = tuple(GAP_LABELS)
 COMMUNICATION, PROFILER = range(len(CAUSE_LABELS), len(GAP_CAUSES))
 COLLECTIVE: Final = re.compile(r"(?:c10d|_?c10d_functional)::|record_param_comms|\w*ccl:")  # what torch calls them
 QUEUE_FULL: Final = "Command Buffer Full"  # of the program's own launches: no cost of the profiler's
-
-Names = npt.NDArray[np.object_]
 
 
 def blame_gaps(facts: Facts, idle: Windows) -> pd.DataFrame:
@@ -85,12 +82,12 @@ def _split(facts: Facts, idle: Windows, overheads: Windows) -> pd.DataFrame:
     )
 
 
-def _overheads(trace: Trace) -> tuple[Windows, Names]:
+def _overheads(trace: Trace) -> tuple[Windows, Strings]:
     """Disjoint stretches of the profiler's own work, and their names."""
     rows = trace.of_kind(OVERHEAD)
     rows = rows[rows["name"] != QUEUE_FULL]
     windows, place = _disjoint(rows["start"].to_numpy(), rows["end"].to_numpy())
-    return windows, rows["name"].to_numpy(dtype=object)[place]
+    return windows, texts(rows["name"])[place]
 
 
 def _disjoint(start: Ints, end: Ints) -> tuple[Windows, Ints]:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import pandas as pd
 
 from qrprof.profiler.events import CAUSE_LABELS, CAUSES, OP, RUNTIME
-from qrprof.profiler.nesting import Floats, Ints, Mask, Nesting, Segments, pick, row_at, segments, smallest
+from qrprof.profiler.nesting import Floats, Ints, Mask, Nesting, Segments, distinct, pick, row_at, segments, smallest
 from qrprof.profiler.owners import BACKWARD, FORWARD, PHASES, Owners
 from qrprof.profiler.steps import Windows, weight_at
+from qrprof.profiler.sums import Columns
 from qrprof.profiler.work import AFTER_ALL, BEFORE_ALL, Work, next_started
 
 DATA, SYNC, COPY, ALLOC, LAUNCH, AWAY = range(len(CAUSES))
@@ -86,7 +86,7 @@ def blame_host(host: Nesting, causes: Causes, idle: Windows, feeding: Sequence[i
 
     At one instant the first of several threads with the same cause is blamed.
     """
-    others = sorted(set(host.track.tolist()) - set(feeding))
+    others = sorted(set(distinct(host.track).tolist()) - set(feeding))
     lines = [segments(host, thread) for thread in (*feeding, *others)]
     start, end = cut(idle, np.concatenate([line.start for line in lines]))
     held = np.append(causes.held, AWAY)  # of row -1
@@ -115,19 +115,19 @@ def first_cause(held: Ints, lines: Sequence[Segments], times: Ints) -> Ints:
 
 def cut(windows: Windows, times: Ints) -> tuple[Ints, Ints]:
     """(start, end) of what the windows fall into when cut at `times`."""
-    bounds = np.unique(np.concatenate([windows.start, windows.end, times]))
+    bounds = distinct(windows.start, windows.end, times)
     start, end = bounds[:-1], bounds[1:]
     inside = weight_at(windows, start) > 0
     return start[inside], end[inside]
 
 
-def gap_rows(host: Nesting, owners: Owners, pieces: Pieces) -> pd.DataFrame:
+def gap_rows(host: Nesting, owners: Owners, pieces: Pieces) -> Columns:
     """Rows of a partition (key, op, phase, where, ns) for pieces of idle time, one a piece."""
     labels = np.array([f"gap:{cause}" for cause in CAUSE_LABELS], dtype=object)
-    return tell(host, owners, pieces).assign(key=labels[pieces.cause], ns=pieces.ns)
+    return {"key": labels[pieces.cause], **tell(host, owners, pieces), "ns": pieces.ns}
 
 
-def tell(host: Nesting, owners: Owners, pieces: Pieces) -> pd.DataFrame:
+def tell(host: Nesting, owners: Owners, pieces: Pieces) -> Columns:
     """Whom the pieces are blamed on (op, phase, where); for the host's own work `op` is the annotation around it."""
     row, cause = pieces.row, pieces.cause
     owner = np.where(cause == AWAY, -1, pick(owners.row, row, -1))
@@ -138,13 +138,11 @@ def tell(host: Nesting, owners: Owners, pieces: Pieces) -> pd.DataFrame:
     )
     phase = pick(owners.phase, row, FORWARD)
     away = (cause == AWAY) & (phase == FORWARD) & between_nodes(host, owners, pieces.start)
-    return pd.DataFrame(
-        {
-            "op": pick(owners.name, told, ""),
-            "phase": PHASES[np.where(away, BACKWARD, phase)],
-            "where": pick(owners.where, np.where(owner >= 0, owner, row), ""),
-        }
-    )
+    return {
+        "op": pick(owners.name, told, ""),
+        "phase": PHASES[np.where(away, BACKWARD, phase)],
+        "where": pick(owners.where, np.where(owner >= 0, owner, row), ""),
+    }
 
 
 def between_nodes(host: Nesting, owners: Owners, times: Ints) -> Mask:
@@ -156,7 +154,7 @@ def between_nodes(host: Nesting, owners: Owners, times: Ints) -> Mask:
     return backward[after] & backward[after + 1]
 
 
-def wait_calls(host: Nesting, owners: Owners, causes: Causes, windows: Windows, asked: Mask) -> pd.DataFrame:
+def wait_calls(host: Nesting, owners: Owners, causes: Causes, windows: Windows, asked: Mask) -> Columns:
     """Loader waits, and sync, copy and alloc calls, that start in the windows (key, phase, where, calls per mean step).
 
     Rows outside `asked` are left out, and what runs inside another call of the same or an earlier cause.
@@ -166,4 +164,4 @@ def wait_calls(host: Nesting, owners: Owners, causes: Causes, windows: Windows, 
     weight = weight_at(windows, host.start)
     rows = np.flatnonzero(begins & (weight > 0))
     counted = gap_rows(host, owners, Pieces(host.start[rows], weight[rows], causes.held[rows], rows))
-    return counted.rename(columns={"ns": "calls"}).drop(columns="op")
+    return {"key": counted["key"], "phase": counted["phase"], "where": counted["where"], "calls": counted["ns"]}

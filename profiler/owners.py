@@ -12,22 +12,20 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from qrprof.profiler.events import ANNOTATION, MARK_PREFIX, OP, RUNTIME
 from qrprof.profiler.linalg import LINALG_DRIVERS, Signature, by_signature, row_signature
-from qrprof.profiler.nesting import Ints, Mask, Nesting, innermost, named, outermost, pick
+from qrprof.profiler.nesting import Ints, Mask, Nesting, Strings, innermost, named, outermost, pick, texts
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 from qrprof.profiler.steps import PROFILER_STEP
+from qrprof.profiler.sums import Columns
 
 LOADER: Final = "enumerate(DataLoader)"
 OPTIMIZER_STEP: Final = "Optimizer.step#"
 NODE: Final = "autograd::engine::evaluate_function"
 STEP_NAMES: Final = (MARK_PREFIX, PROFILER_STEP)  # name the step, not a place in it
 OTHER_NAMES: Final = (*STEP_NAMES, "Optimizer.", LOADER)  # annotations that are not the user's
-
-Strings = npt.NDArray[np.object_]
 
 FORWARD, BACKWARD, OPTIMIZER, LOADING = range(4)
 PHASES: Final = np.array(["forward", "backward", "optimizer", "loader"], dtype=object)
@@ -88,12 +86,15 @@ def join_sites(calls: list[LinalgCall]) -> str:
 
 def describe(host: Nesting, owners: Owners, rows: Ints) -> pd.DataFrame:
     """key, shapes, dtypes, phase and where of the owning rows `rows`; all "" for -1."""
-    return pd.DataFrame(
-        {
-            "key": pick(owners.name, rows, ""),
-            "shapes": pick(host.rows["shapes"].to_numpy(dtype=object), rows, ""),
-            "dtypes": pick(host.rows["dtypes"].to_numpy(dtype=object), rows, ""),
-            "phase": pick(PHASES[owners.phase], rows, ""),
-            "where": pick(owners.where, rows, ""),
-        }
-    )
+    return pd.DataFrame(description(host, owners, rows))
+
+
+def description(host: Nesting, owners: Owners, rows: Ints) -> Columns:
+    """The columns of `describe`."""
+    return {
+        "key": pick(owners.name, rows, ""),
+        "shapes": pick(texts(host.rows["shapes"]), rows, ""),
+        "dtypes": pick(texts(host.rows["dtypes"]), rows, ""),
+        "phase": pick(PHASES, pick(owners.phase, rows, -1), ""),
+        "where": pick(owners.where, rows, ""),
+    }

@@ -8,7 +8,7 @@ that owns the innermost row; inside a DataLoader's `__next__` it is data loading
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -18,14 +18,17 @@ from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts, feeding_threads, find_facts, launch_weight
 from qrprof.profiler.idle import AWAY, DATA, LAUNCH, Pieces, blame, cut, gap_rows, unseen, wait_calls
 from qrprof.profiler.nesting import Ints, pick, row_at, segments
-from qrprof.profiler.owners import describe
+from qrprof.profiler.owners import description
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
+from qrprof.profiler.sums import Columns, add_up, in_order, together
 from qrprof.profiler.sweep import Sweep
 from qrprof.profiler.trace import Trace
 
 UNATTRIBUTED: Final = "unattributed"  # device work without a launch in the file
 CALL_IDENTITY: Final = ["key", "shapes", "dtypes", "phase", "where"]
+OP_IDENTITY: Final = [*CALL_IDENTITY, "kernel"]
+GAP_IDENTITY: Final = ["key", "op", "phase", "where"]
 IDENTITY: Final = ["key", "kind", "op", "shapes", "dtypes", "phase", "where", "kernel"]
 
 
@@ -60,18 +63,14 @@ def partition(trace: Trace, run: RunInfo) -> Partition:
     coverage = cover(facts)
     swept = facts.swept
     on_device = bool((swept.ns > 0).any())
-    rows = _device_rows(facts, swept) if on_device else _host_rows(facts)
-    calls = _device_calls(facts) if on_device else _host_calls(facts)
-    rows = rows.groupby(IDENTITY, sort=False, as_index=False).agg(
-        recorded_ns=("ns", "sum"), launches=("launches", "sum"), overlap=("overlap", "any")
-    )
+    rows = pd.DataFrame(_device_rows(facts, swept) if on_device else _host_rows(facts))
     calibration = calibrate(rows, run, on_device)
     if coverage.abstains:
         calibration = Calibration(rows["recorded_ns"].to_numpy(), None, coverage.abstains)
-    rows = rows.assign(ns=calibration.ns).sort_values(["ns", *IDENTITY], ascending=[False] + [True] * len(IDENTITY))
+    rows = rows.assign(ns=calibration.ns).take(np.argsort(-calibration.ns, kind="stable"))
     return Partition(
         rows=rows[[*IDENTITY, "ns", "recorded_ns", "launches", "overlap"]].reset_index(drop=True),
-        calls=calls.groupby(CALL_IDENTITY, as_index=False)[["calls"]].sum(),
+        calls=pd.DataFrame(_device_calls(facts) if on_device else _host_calls(facts)),
         step_ns=run.step_ns(),
         recorded_ns=float(rows["recorded_ns"].sum()),
         busy_ns=float(swept.ns.sum()) if on_device else 0.0,
@@ -82,21 +81,24 @@ def partition(trace: Trace, run: RunInfo) -> Partition:
     )
 
 
-def _device_rows(facts: Facts, swept: Sweep) -> pd.DataFrame:
-    """Unsummed rows of the device windows: one an item of work or a piece of idle time."""
+def _device_rows(facts: Facts, swept: Sweep) -> Columns:
+    """Rows of the device windows, from items of work and pieces of idle time."""
     host, work, steps, owners = facts.host, facts.work, facts.steps, facts.owners
     launched = launch_weight(facts)
     launches = np.where(work.launch >= 0, launched, weight_at(steps.device, work.start))
     kept = (swept.ns > 0) | (launches > 0)
-    busy = _describe(facts, pick(owners.row, work.launch, -1)[kept]).assign(
-        kernel=work.name[kept], ns=swept.ns[kept], launches=launches[kept], overlap=swept.overlap[kept]
-    )
+    busy = _describe(facts, pick(owners.row, work.launch, -1)[kept]) | {
+        "kernel": work.name[kept],
+        "ns": swept.ns[kept],
+        "launches": launches[kept],
+        "overlap": swept.overlap[kept],
+    }
     queued, starved = blame(host, facts.causes, work, swept.idle, feeding_threads(facts))
-    return _joined(busy, gap_rows(host, owners, queued), gap_rows(host, owners, unseen(host, starved)))
+    return _rows(busy, gap_rows(host, owners, queued), gap_rows(host, owners, unseen(host, starved)))
 
 
-def _host_rows(facts: Facts) -> pd.DataFrame:
-    """Unsummed rows of the steps' thread: one a stretch in which its innermost row does not change."""
+def _host_rows(facts: Facts) -> Columns:
+    """Rows of the steps' thread, from stretches in which its innermost row does not change."""
     host, steps, owners = facts.host, facts.steps, facts.owners
     line = segments(host, steps.thread)
     start, end = cut(steps.host, line.start)
@@ -105,41 +107,55 @@ def _host_rows(facts: Facts) -> pd.DataFrame:
     loading = pick(owners.loader, row, -1) >= 0
     owner = pick(owners.row, row, -1)
     in_op = (owner >= 0) & ~loading
-    busy = _describe(facts, owner[in_op]).assign(kernel="", ns=ns[in_op], launches=0.0, overlap=False)
+    busy = _filled(_describe(facts, owner[in_op]) | {"ns": ns[in_op]}, kernel="", launches=0.0, overlap=0.0)
     cause = np.where(loading, DATA, AWAY)[~in_op]
-    gaps = gap_rows(host, owners, Pieces(start[~in_op], ns[~in_op], cause, row[~in_op]))
-    return _joined(busy, gaps)
+    return _rows(busy, gap_rows(host, owners, Pieces(start[~in_op], ns[~in_op], cause, row[~in_op])))
 
 
-def _joined(busy: pd.DataFrame, *gaps: pd.DataFrame) -> pd.DataFrame:
-    blank: dict[str, Any] = {"kind": "gap", "shapes": "", "dtypes": "", "kernel": "", "launches": 0.0, "overlap": False}
-    frames = [busy.assign(kind="op", op=busy["key"]), *(frame.assign(**blank) for frame in gaps)]
-    return pd.concat([frame for frame in frames if len(frame)])
+def _rows(busy: Columns, *idle: Columns) -> Columns:
+    """What is busy and what is idle in one table, added up and sorted by its identity."""
+    ops = add_up(busy, OP_IDENTITY)
+    gaps = _filled(add_up(together(*idle), GAP_IDENTITY), shapes="", dtypes="", kernel="", launches=0.0, overlap=0.0)
+    rows = together(_filled(ops, kind="op") | {"op": ops["key"]}, _filled(gaps, kind="gap"))
+    rows["recorded_ns"] = rows.pop("ns")
+    rows["overlap"] = rows["overlap"] > 0
+    return in_order(rows, IDENTITY)
 
 
-def _device_calls(facts: Facts) -> pd.DataFrame:
-    """One row a call of an op that launched work in the steps, and one a wait."""
+def _device_calls(facts: Facts) -> Columns:
+    """Calls of the ops that launched work in the steps, and waits."""
     host, work = facts.host, facts.work
     weight = launch_weight(facts)
     owner = facts.owners.row[work.launch[weight > 0]]
     rows, first = np.unique(owner, return_index=True)
-    calls = _describe(facts, rows).assign(calls=weight[weight > 0][first])
     waits = wait_calls(host, facts.owners, facts.causes, facts.steps.host, facts.causes.held < LAUNCH)
-    return pd.concat([calls, waits.assign(shapes="", dtypes="")])
+    return _calls(_describe(facts, rows) | {"calls": weight[weight > 0][first]}, waits)
 
 
-def _host_calls(facts: Facts) -> pd.DataFrame:
-    """One row a call of an op on the steps' thread, and one a loader wait."""
+def _host_calls(facts: Facts) -> Columns:
+    """Calls of the ops on the steps' thread, and loader waits."""
     host, owners, windows = facts.host, facts.owners, facts.steps.host
     here = host.track == facts.steps.thread
     weight = weight_at(windows, host.start)
     rows = np.flatnonzero(here & (owners.row == np.arange(len(here))) & (owners.loader < 0) & (weight > 0))
-    calls = _describe(facts, rows).assign(calls=weight[rows])
     waits = wait_calls(host, owners, facts.causes, windows, here & (facts.causes.held == DATA))
-    return pd.concat([calls, waits.assign(shapes="", dtypes="")])
+    return _calls(_describe(facts, rows) | {"calls": weight[rows]}, waits)
 
 
-def _describe(facts: Facts, owner: Ints) -> pd.DataFrame:
+def _calls(calls: Columns, waits: Columns) -> Columns:
+    return in_order(add_up(together(calls, _filled(waits, shapes="", dtypes="")), CALL_IDENTITY), CALL_IDENTITY)
+
+
+def _filled(columns: Columns, **constants: str | float) -> Columns:
+    """The columns and others in which all rows have the same value."""
+    rows = len(columns["key"])
+    return columns | {
+        name: np.full(rows, value, dtype=object if isinstance(value, str) else np.float64)
+        for name, value in constants.items()
+    }
+
+
+def _describe(facts: Facts, owner: Ints) -> Columns:
     """The identity columns of owning rows; -1 is work without a launch."""
-    frame = describe(facts.host, facts.owners, owner)
-    return frame.assign(key=frame["key"].where(owner >= 0, UNATTRIBUTED))
+    columns = description(facts.host, facts.owners, owner)
+    return columns | {"key": pick(facts.owners.name, owner, UNATTRIBUTED)}

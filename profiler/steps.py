@@ -17,7 +17,7 @@ import pandas as pd
 
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.events import ANNOTATION, HOST, MARK_PREFIX, OP
-from qrprof.profiler.nesting import Floats, Ints, Mask, pick
+from qrprof.profiler.nesting import Floats, Ints, Mask, passing, pick
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import BEFORE_ALL, Work
@@ -92,8 +92,8 @@ def weight_at(windows: Windows, times: Ints) -> Floats:
 
 
 def _named(events: pd.DataFrame, prefix: str) -> pd.DataFrame:
-    annotations = events[(events["kind"] == ANNOTATION) & (events["device"] == HOST)]
-    return annotations[annotations["name"].astype(str).str.fullmatch(re.escape(prefix) + "[0-9]+")]
+    numbered = passing(events["name"], re.compile(re.escape(prefix) + "[0-9]+").fullmatch)
+    return events[numbered & (events["kind"] == ANNOTATION) & (events["device"] == HOST)]
 
 
 def _numbers(annotations: pd.DataFrame, prefix: str) -> Ints:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qrprof.profiler.nesting import Floats, Ints, Mask
+from qrprof.profiler.nesting import Floats, Ints, Mask, distinct
 from qrprof.profiler.steps import Windows, weight_at
 from qrprof.profiler.work import Work
 
@@ -18,7 +18,7 @@ class Sweep:
 
 def sweep(work: Work, windows: Windows) -> Sweep:
     """Divide the windows among the work that runs in them; n busy streams get 1/n each."""
-    bounds = np.unique(np.concatenate([work.start, work.end, windows.start, windows.end]))
+    bounds = distinct(work.start, work.end, windows.start, windows.end)
     first, last = np.searchsorted(bounds, work.start), np.searchsorted(bounds, work.end)
     busy = np.cumsum(np.bincount(first, minlength=len(bounds)) - np.bincount(last, minlength=len(bounds)))[:-1]
     weight = weight_at(windows, bounds[:-1])

@@ -7,15 +7,15 @@ all has its launch in the file, work counts as launched when it started.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from qrprof.profiler.events import RUNTIME
-from qrprof.profiler.nesting import Ints, Mask, Nesting, named, pick
+from qrprof.profiler.nesting import Ints, Mask, Nesting, named, pick, texts
 from qrprof.profiler.trace import Trace
 
 # Not memsets: libraries call them for buffers of no bytes, which is no work.
@@ -48,15 +48,18 @@ def join(trace: Trace, host: Nesting) -> Work:
     """Join the trace's device work to its launches."""
     work = trace.device_work()
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
+    device, stream = work["device"].to_numpy(dtype=np.int64), work["track"].to_numpy()
     launch = _launch_rows(work["correlation"].to_numpy(), host)
-    streams = [work["device"], work["track"]]
-    before = work["end"].groupby(streams).cummax().groupby(streams).shift(fill_value=BEFORE_ALL).to_numpy()
+    streams = _by_stream(device, stream)
+    before = np.full(len(work), BEFORE_ALL)
+    for places in streams:
+        before[places[1:]] = np.maximum.accumulate(end[places])[:-1]
     own = pick(host.start, launch, BEFORE_ALL)
     return Work(
-        kind=work["kind"].to_numpy(dtype=object),
-        name=work["name"].to_numpy(dtype=object),
-        device=work["device"].to_numpy(dtype=np.int64),
-        stream=work["track"].to_numpy(),
+        kind=texts(work["kind"]),
+        name=texts(work["name"]),
+        device=device,
+        stream=stream,
         began=start,
         start=np.minimum(np.maximum(start, before), end),
         end=end,
@@ -119,9 +122,17 @@ def _launch_rows(correlation: Ints, host: Nesting) -> Ints:
     return np.where(ids[place] == correlation, rows[place], -1)
 
 
-def _launched(own: Ints, matched: Mask, streams: list["pd.Series[int]"]) -> Ints:
+def _by_stream(device: Ints, stream: Ints) -> list[Ints]:
+    """The places of each stream's items, in order."""
+    order = np.lexsort((stream, device))  # stable
+    changes = (np.diff(device[order]) != 0) | (np.diff(stream[order]) != 0)
+    return np.split(order, np.flatnonzero(changes) + 1)
+
+
+def _launched(own: Ints, matched: Mask, streams: Sequence[Ints]) -> Ints:
     """Launch times, filled in for work without a launch from its stream, or from all where its stream has none."""
-    times = pd.Series(own, index=streams[0].index)
-    on_stream = times.groupby(streams).cummax().to_numpy()
-    has_launch = pd.Series(matched, index=times.index).groupby(streams).transform("any").to_numpy()
-    return np.where(matched, own, np.where(has_launch, on_stream, times.cummax().to_numpy()))
+    latest = np.maximum.accumulate(own)
+    for places in streams:
+        if matched[places].any():
+            latest[places] = np.maximum.accumulate(own[places])
+    return np.where(matched, own, latest)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrprof.profiler.nesting import innermost, nest, outermost, row_at, segments, smallest
+from qrprof.profiler.nesting import distinct, innermost, nest, outermost, pick, row_at, segments, smallest
 from qrprof.profiler.trace import Trace
 
 
@@ -134,3 +134,14 @@ def test_the_innermost_row_is_the_open_one_that_started_last(build: Any, spans: 
         for time, row in zip(times.tolist(), found.tolist(), strict=True):
             opened = np.flatnonzero((nesting.track == thread) & (nesting.start <= time) & (time < nesting.end))
             assert row == (opened.max() if len(opened) else -1)
+
+
+def test_nothing_is_picked_from_nothing() -> None:
+    assert pick(np.array([5, 7]), np.array([1, -1, 0]), -9).tolist() == [7, -9, 5]
+    assert pick(np.array([], dtype=np.int64), np.array([-1, -1]), -9).tolist() == [-9, -9]
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1)), min_size=1))
+def test_distinct_times_are_in_order(runs: list[list[int]]) -> None:
+    found = distinct(*(np.array(run, dtype=np.int64) for run in runs))
+    assert found.tolist() == sorted(set().union(*runs))
