@@ -1,0 +1,1 @@
+"""The dependency graph of a recorded program, replayed with other durations."""

@@ -1,0 +1,169 @@
+"""Device work in the graph: an item starts after its launch, after its stream's work, after what its stream waits for.
+
+What these rules take is typical, not fitted to each item: the median delay from the end of a launching call to the
+start on an idle stream, and the median pause between items that were queued. An item that started later than the
+rules say carries the rest as a residual; one that started earlier takes its own, shorter delay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from qrprof.planner.replay.graph import LAUNCH, NONE, ORIGIN, QUEUE, START, WAIT, Edges, edges, together
+from qrprof.planner.replay.waits import CLOCKS_NS, blocking_copies, ended_last
+from qrprof.profiler.facts import Facts
+from qrprof.profiler.gaps import THRESHOLD_NS
+from qrprof.profiler.nesting import Floats, Ints, Mask, Strings, pick
+from qrprof.profiler.work import Work
+
+FEW: Final = 3  # a median of fewer says nothing
+DELAY_NS, PAUSE_NS = 2000.0, 1000.0  # where a trace has no samples: usual on A100 to H200
+USUAL: Final = 0.9  # nine of ten queued items follow within their kind's usual pause
+NEAR_NS: Final = 20_000  # an event that another stream waits for takes up to that
+NEVER: Final = -np.inf
+
+
+@dataclass(frozen=True)
+class Rules:
+    """By item of work, what it follows; NEVER and NONE where a rule does not hold for it."""
+
+    called: Ints  # row of the launching call
+    at_start: Mask  # the call lets go of the item as it starts (it blocks, or the device was quicker), not as it ends
+    delay: Floats  # ns from there
+    previous: Ints  # item on its stream
+    pause: Floats  # ns after that one's end
+    awaited: Ints  # item of another stream
+    wait: Floats  # ns after that one's end
+    residual: Floats  # ns that it started later than all of this
+    explained: Mask  # that is 3 us at most
+
+
+def find_rules(facts: Facts) -> Rules:
+    work = facts.work
+    previous = previous_on_stream(work)
+    free = _moments(work.end, previous)
+    blocks = blocking_copies(facts)
+    called = np.where(blocks, _moments(facts.host.start, work.launch), _moments(facts.host.end, work.launch))
+    idle = (called >= free) & (called > NEVER) & _first_of_launch(work)
+    delay = _typical([work.kind, work.name], work.start - called, idle & ~blocks, DELAY_NS)
+    delay = np.where(blocks, work.start - called, delay)  # the host stages the data, which takes as long as it does
+    inside = (work.launch >= 0) & (work.launch == pick(work.launch, previous, NONE))
+    kinds = pick(work.kind, previous, "") + np.where(inside, " inside ", " ") + work.kind
+    pause, longest = (
+        np.minimum(_typical([kinds, work.name], work.start - free, free > called, PAUSE_NS, at), THRESHOLD_NS)
+        for at in (0.5, USUAL)
+    )
+    awaited = _awaited(work, np.maximum(called + delay, free + pause))
+    since = work.start - _moments(work.end, awaited)
+    wait = _typical([pick(work.kind, awaited, "") + work.kind], since, awaited >= 0, PAUSE_NS)
+    return _settle(facts, Rules(work.launch, blocks, delay, previous, pause, awaited, wait, longest, blocks))
+
+
+def _settle(facts: Facts, typical: Rules) -> Rules:
+    """Delays shortened where the item started earlier than the typical ones let it, and what is left where later.
+
+    `residual` of `typical` is the longest usual pause.
+    """
+    host, work = facts.host, facts.work
+    start = work.start
+    ends = _moments(host.end, typical.called)
+    at_start = typical.at_start | (start < ends)
+    called = np.where(at_start, _moments(host.start, typical.called), ends)
+    # An item that came before its call had returned follows it as it did.
+    delay = np.where(at_start & ~typical.at_start, start - called, np.minimum(typical.delay, start - called))
+    pause = np.minimum(typical.pause, start - _moments(work.end, typical.previous))
+    wait = np.minimum(typical.wait, start - _moments(work.end, typical.awaited))
+    rules = [called + delay, _moments(work.end, typical.previous) + pause, _moments(work.end, typical.awaited) + wait]
+    latest = np.maximum.reduce(rules)
+    residual = np.where(latest > NEVER, start - latest, 0.0)
+    return Rules(
+        called=typical.called,
+        at_start=at_start,
+        delay=delay,
+        previous=typical.previous,
+        pause=pause,
+        awaited=typical.awaited,
+        wait=wait,
+        residual=residual,
+        explained=(latest > NEVER) & (residual <= THRESHOLD_NS + typical.residual - typical.pause),
+    )
+
+
+def find_edges(facts: Facts, rules: Rules, item0: int, calls: Ints) -> Edges:
+    """Into the nodes of the items, which begin at `item0`; `calls` are the nodes of their launching calls."""
+    item = np.arange(len(facts.work.start))
+    parts = []
+    for kind, source, spent in (
+        (LAUNCH, np.where(rules.called >= 0, calls, NONE), rules.delay),
+        (QUEUE, rules.previous, rules.pause),
+        (WAIT, rules.awaited, rules.wait),
+    ):
+        held = np.flatnonzero(source >= 0)
+        late = rules.residual[held]
+        parts.append(
+            edges(
+                source[held] if kind == LAUNCH else item0 + source[held],
+                item0 + held,
+                kind,
+                fixed=spent[held] + late,
+                residual=late,
+                item=np.full(len(held), NONE) if kind == LAUNCH else source[held],
+                scales=held,
+                row=np.where(kind == LAUNCH, rules.called[held], NONE),
+            )
+        )
+    free = item[(rules.called < 0) & (rules.previous < 0) & (rules.awaited < 0)]
+    origin = np.full(len(free), ORIGIN)
+    return together(*parts, edges(origin, item0 + free, START, fixed=facts.work.start[free].astype(np.float64)))
+
+
+def previous_on_stream(work: Work) -> Ints:
+    """By item the one of its stream that ended last before it began; NONE: it is the first."""
+    count = len(work.start)
+    order = np.lexsort((np.arange(count), work.stream, work.device))
+    stream = pd.factorize(pd.Series(work.device[order]).astype(str) + "/" + pd.Series(work.stream[order]).astype(str))[0]
+    found = np.full(count, NONE)
+    opens = np.append(True, np.diff(stream) != 0)[:count]
+    latest = pd.Series(work.end[order]).groupby(stream).cummax().to_numpy()
+    holder = np.where(work.end[order] == latest, np.arange(count), 0)
+    holder = np.maximum.accumulate(np.where(opens, np.arange(count), holder)) if count else holder
+    found[order[1:]] = np.where(opens[1:], NONE, order[holder[:-1]])
+    return found
+
+
+def _moments(times: Ints, rows: Ints) -> Floats:
+    """`times[rows]` as floats; NEVER where the row is NONE."""
+    return np.where(rows >= 0, pick(times, rows, 0).astype(np.float64), NEVER)
+
+
+def _first_of_launch(work: Work) -> Mask:
+    first = np.zeros(len(work.start), dtype=bool)
+    first[np.unique(work.launch, return_index=True)[1]] = True
+    return first
+
+
+def _typical(groups: Sequence[Strings], values: Floats, sampled: Mask, usual: float, at: float = 0.5) -> Floats:
+    """By item a quantile of the sampled values of its finest group that has enough; groups are from coarse to fine."""
+    samples = pd.Series(np.where(sampled, values, np.nan))
+    found = np.full(len(values), usual if sampled.sum() < FEW else float(samples.quantile(at)))
+    key = np.zeros(len(values), dtype=np.int64)
+    for column in groups:
+        key = pd.factorize(pd.factorize(column)[0] + key * (len(values) + 1))[0]
+        grouped = samples.groupby(key)
+        enough = (grouped.count() >= FEW).to_numpy()
+        found = np.where(enough[key], grouped.quantile(at).to_numpy()[key], found)
+    return found
+
+
+def _awaited(work: Work, expected: Floats) -> Ints:
+    """For items that came late, the item of another stream at whose end they started: most likely they waited for it."""
+    streams = work.device * (work.stream.max(initial=0) + 1) + work.stream
+    if len(np.unique(streams)) < 2:
+        return np.full(len(work.start), NONE)
+    item = ended_last(work, work.start + CLOCKS_NS, work.launched)
+    near = (item >= 0) & (pick(work.end, item, 0) >= work.start - NEAR_NS)
+    other = near & (pick(streams, item, NONE) != streams)
+    return np.where(other & (work.start - expected > THRESHOLD_NS), item, NONE)

@@ -1,0 +1,187 @@
+"""A graph that has shown that it can replay its own record, calibrated to the unprofiled step."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from qrprof.planner.replay.build import build
+from qrprof.planner.replay.changes import Changes, unchanged
+from qrprof.planner.replay.graph import Graph, Program, compile_steps, run, weights
+from qrprof.profiler import units
+from qrprof.profiler.calibrate import HIGHEST, LOWEST, TOLERANCE
+from qrprof.profiler.coverage import Coverage, cover
+from qrprof.profiler.facts import Facts
+from qrprof.profiler.nesting import Floats, Ints, pick
+from qrprof.profiler.steps import window_at
+
+ERROR: Final = {True: 0.03, False: 0.05}  # most that the unchanged replay of a trusted, of a partial trace may be off
+EXPLAINED: Final = {True: 0.9, False: 0.8}  # least share of device starts that follow from an edge
+ALIKE: Final = 0.9  # of two steps' device work, to compare them
+CLOSE: Final = 1e-4  # of the step: near enough for a factor
+ROUNDS: Final = 40  # of a bisection, at most
+
+
+@dataclass(frozen=True)
+class Model:
+    """Times are ns of a mean step."""
+
+    graph: Graph
+    program: Program
+    host_ns: Floats  # by segment of the host, in the unprofiled program
+    uniform: float  # the factor on all times, where no cost of the profiler can be told
+    recorded_ns: float
+    replayed_ns: float  # with nothing changed, uncalibrated
+    base_ns: float  # with nothing changed, calibrated: what gains are of
+    next_step_error: float | None  # of a step replayed with the residuals of the one before it; None: no two are alike
+    withheld: str | None  # why it must not be believed
+
+    @property
+    def error(self) -> float:
+        """Of the unchanged replay against the recorded step, signed."""
+        return self.replayed_ns / self.recorded_ns - 1
+
+    @property
+    def explained(self) -> float | None:
+        return self.graph.explained
+
+
+def make_model(facts: Facts, step_ns: float | None = None, known: Floats | None = None) -> Model:
+    """Build, replay and calibrate the graph of a trace.
+
+    `step_ns` is the mean unprofiled step; None: times stay as recorded. `known` are the times of segments that were
+    measured without the profiler, ns, and NaN for the others.
+    """
+    graph = build(facts)
+    own = graph.segments.ns
+    plain = Model(graph, compile_steps(graph), own, 1.0, recorded_step(graph), 0.0, 0.0, None, None)
+    replayed = step_of(plain, unchanged(graph))
+    plain = replace(plain, replayed_ns=replayed, base_ns=replayed, next_step_error=next_step_error(plain))
+    reason = _unfit(cover(facts), plain)
+    if step_ns is None or reason:
+        return replace(plain, withheld=reason)
+    return calibrated(plain, step_ns, np.full(len(own), np.nan) if known is None else known)
+
+
+def calibrated(model: Model, step_ns: float, known: Floats) -> Model:
+    """Take the profiler's cost off the host, so much that the replay meets the unprofiled step.
+
+    The profiler costs about the same at each begin and end of a recorded event, whatever the event took: each segment
+    loses the same ns, but keeps a share of LOWEST. A step that was recorded within 2 % of the unprofiled one, or
+    faster by up to a tenth, shows no such cost and takes one factor in all.
+    """
+    now = step_of(model, unchanged(model.graph))
+    if now <= step_ns * (1 + TOLERANCE):
+        slower = step_ns / now
+        if slower <= HIGHEST:
+            return replace(model, uniform=slower, base_ns=step_ns)
+        return replace(model, withheld=_too_far(now, now, step_ns))
+    most = float(model.graph.segments.ns.max(initial=0.0))
+    low, high = 0.0, most
+    shortest = step_of(replace(model, host_ns=_without(model, most, known)), unchanged(model.graph))
+    if shortest > step_ns:
+        return replace(model, withheld=_too_far(shortest, now, step_ns))
+    for _ in range(ROUNDS):
+        cost = (low + high) / 2
+        model = replace(model, host_ns=_without(model, cost, known))
+        found = step_of(model, unchanged(model.graph))
+        if abs(found - step_ns) <= CLOSE * step_ns:
+            break
+        low, high = (low, cost) if found < step_ns else (cost, high)
+    return replace(model, base_ns=found)
+
+
+def _without(model: Model, cost: float, known: Floats) -> Floats:
+    """The host's segments without the profiler's cost a segment, ns."""
+    own = model.graph.segments.ns
+    return np.where(np.isnan(known), np.maximum(own - cost, LOWEST * own), known)
+
+
+def _too_far(shortest: float, longest: float, step_ns: float) -> str:
+    span = units.time(shortest) if shortest == longest else f"{units.time(shortest)} to {units.time(longest)}"
+    return (
+        f"the recorded steps replay in {span} whatever the profiler cost the host, and the unprofiled step takes "
+        f"{units.time(step_ns)}: the recorded steps are not like the others; record more of them (--steps)"
+    )
+
+
+def times_of(model: Model, changes: Changes) -> Floats:
+    """When each node comes, ns, with these changes."""
+    return run(model.program, weights_of(model, changes)) * model.uniform
+
+
+def weights_of(model: Model, changes: Changes) -> Floats:
+    """The edges' weights with these changes, before the uniform factor."""
+    graph = model.graph
+    fixed = np.maximum(graph.edges.fixed * changes.fixed, np.minimum(graph.edges.fixed, changes.floor))
+    segments = model.host_ns * changes.segments
+    found = weights(graph, segments, graph.durations * changes.items, fixed)
+    return np.where(changes.cut, -np.inf, found)
+
+
+def step_of(model: Model, changes: Changes) -> float:
+    """The mean step, ns, with these changes."""
+    return mean_step(model.graph, times_of(model, changes))
+
+
+def mean_step(graph: Graph, times: Floats) -> float:
+    windows = graph.facts.steps.device
+    bounds = times[graph.bounds]
+    count = len(windows.weight)
+    return float(((bounds[count:] - bounds[:count]) * windows.weight).sum())
+
+
+def recorded_step(graph: Graph) -> float:
+    windows = graph.facts.steps.device
+    return float(((windows.end - windows.start) * windows.weight).sum())
+
+
+def next_step_error(model: Model) -> float | None:
+    """How far steps are off, together, when each item takes the residual of the same item of the step before.
+
+    None where no two steps that follow each other do the same.
+    """
+    graph, work = model.graph, model.graph.facts.work
+    windows = graph.facts.steps.device
+    step = window_at(windows, work.start)
+    twin = _twins(work.name, step)
+    count = len(windows.start)
+    paired = np.bincount(step[twin >= 0], minlength=count)
+    size = np.bincount(step[step >= 0], minlength=count)
+    alike = (paired >= ALIKE * size) & (paired > 0) & (np.append(0, size[:-1]) * ALIKE <= paired)
+    if not alike.any():
+        return None
+    residual = np.zeros(len(work.start))
+    late = graph.edges.scales >= 0
+    residual[graph.edges.scales[late]] = graph.edges.residual[late]
+    lent = np.where((twin >= 0) & pick(alike, step, False), pick(residual, twin, 0.0) - residual, 0.0)
+    fixed = graph.edges.fixed + pick(lent, graph.edges.scales, 0.0)
+    times = run(model.program, weights(graph, graph.segments.ns, graph.durations, fixed))[graph.bounds]
+    replayed, recorded = (times[count:] - times[:count])[alike], (windows.end - windows.start)[alike]
+    return float(replayed.sum() / recorded.sum() - 1)
+
+
+def _twins(name: "np.ndarray[tuple[int], np.dtype[np.object_]]", step: Ints) -> Ints:
+    """By item the same one of the step before: of its name, by order; -1: there is none."""
+    items = pd.DataFrame({"name": name, "step": step})
+    items["turn"] = items.groupby(["step", "name"]).cumcount()
+    items["item"] = np.arange(len(items))
+    before = items[items["step"] >= 0].assign(step=lambda found: found["step"] + 1)
+    joined = items.merge(before, on=["step", "name", "turn"], how="left", suffixes=("", "_before"))
+    return joined["item_before"].fillna(-1).to_numpy(dtype=np.int64)
+
+
+def _unfit(coverage: Coverage, model: Model) -> str | None:
+    """Why the unchanged replay disqualifies the graph."""
+    if coverage.abstains:
+        return coverage.abstains
+    trusted = coverage.verdict == "trusted"
+    if abs(model.error) > ERROR[trusted]:
+        return f"the unchanged replay is off by {units.share(abs(model.error))} of the recorded step"
+    if model.explained is not None and model.explained < EXPLAINED[trusted]:
+        return (
+            f"only {units.share(model.explained)} of the device's starts follow from what the trace shows: "
+            "events are missing, or something unseen holds the device up"
+        )
+    return None
