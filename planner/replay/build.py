@@ -3,12 +3,11 @@
 import numpy as np
 
 from qrprof.planner.replay import handover, items, waits
-from qrprof.planner.replay.graph import BOUND, HOST, NONE, ORIGIN, START, Edges, Graph, Nodes, arrange, edges, together
-from qrprof.planner.replay.hosts import BOUNDARY, DEVICE, FIRST_POINT, OWN, Lines, Points, Waiting, lay, number, points
-from qrprof.profiler.facts import Facts, launch_weight
-from qrprof.profiler.nesting import Floats, Ints, pick
+from qrprof.planner.replay.graph import BOUND, NONE, Edges, Graph, Nodes, arrange, edges, together
+from qrprof.planner.replay.hosts import BOUNDARY, DEVICE, FIRST_POINT, OWN, Waiting, lay, number, points
+from qrprof.profiler.facts import Facts
+from qrprof.profiler.nesting import Ints
 from qrprof.profiler.steps import weight_at
-from qrprof.profiler.work import Work
 
 
 def build(facts: Facts) -> Graph:
@@ -34,9 +33,7 @@ def build(facts: Facts) -> Graph:
         _bound_edges(facts, nodes[7], bounds, item0),
     )
     times = np.concatenate([[0], placed.time, work.start, np.concatenate([steps.device.start, steps.device.end])])
-    ranks = np.concatenate(
-        [[0], placed.rank, np.full(len(work.start), DEVICE), np.full(len(bounds), BOUNDARY)]
-    )
+    ranks = np.concatenate([[0], placed.rank, np.full(len(work.start), DEVICE), np.full(len(bounds), BOUNDARY)])
     all_nodes = Nodes(times, ranks)
     kept, order, place = arrange(all_nodes, found)
     counted = weight_at(steps.device, work.start) > 0

@@ -9,7 +9,7 @@ changes may scale), plus the duration of the item it starts from (it then leaves
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -48,14 +48,14 @@ class Edges:
     scales: Ints  # the item that starts at the target, whose changes scale `fixed`; NONE
     row: Ints  # the host's call that launches or waits
 
-    def only(self, kept: Mask) -> "Edges":
+    def take(self, kept: Mask | Ints) -> "Edges":
         return Edges(**{name: column[kept] for name, column in vars(self).items()})
 
 
-def edges(source: Ints, target: Ints, kind: int, **columns: Ints | Floats) -> Edges:
+def edges(source: Ints, target: Ints, kind: int, **columns: Any) -> Edges:
     """Edges of one kind; columns that are not given are empty parts."""
     count = len(source)
-    empty: dict[str, Ints | Floats] = {"fixed": np.zeros(count), "residual": np.zeros(count)}
+    empty: dict[str, Any] = {"fixed": np.zeros(count), "residual": np.zeros(count)}
     empty |= {name: np.full(count, NONE, dtype=np.int64) for name in ("stretch", "item", "scales", "row")}
     return Edges(source, target, np.full(count, kind, dtype=np.int64), **(empty | columns))
 
@@ -105,9 +105,9 @@ def arrange(nodes: Nodes, found: Edges) -> tuple[Edges, Ints, Ints]:
     order = np.lexsort((nodes.rank, nodes.time))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    kept = found.only(place[found.source] < place[found.target])
+    kept = found.take(place[found.source] < place[found.target])
     by_target = np.argsort(place[kept.target], kind="stable")
-    return kept.only(by_target), order, place
+    return kept.take(by_target), order, place
 
 
 @dataclass(frozen=True)
@@ -171,4 +171,5 @@ def weights(graph: Graph, segment_ns: Floats, durations: Floats, fixed: Floats) 
     """The edges' weights for these segments, durations of items, and fixed parts."""
     stretch = np.append(np.bincount(graph.segments.stretch, weights=segment_ns, minlength=graph.stretches), 0.0)
     item = np.append(durations, 0.0)
-    return fixed + stretch[graph.edges.stretch] + item[graph.edges.item]
+    found: Floats = fixed + stretch[graph.edges.stretch] + item[graph.edges.item]
+    return found

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from qrprof.planner.replay.graph import HANDOVER, HOST, NONE, ORIGIN, START, Edges, Nodes, Segments, edges, together
+from qrprof.planner.replay.graph import HANDOVER, HOST, ORIGIN, START, Edges, Nodes, Segments, edges, together
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.nesting import Floats, Ints, distinct, row_at, segments
 
@@ -119,5 +119,3 @@ def _starts(facts: Facts, placed: Points, first: Ints) -> Edges:
     kind = np.where(on_main, START, HANDOVER)
     found = edges(source, first, START, fixed=(time - since).astype(np.float64))
     return Edges(**{**vars(found), "kind": kind})
-
-

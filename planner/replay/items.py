@@ -124,7 +124,9 @@ def previous_on_stream(work: Work) -> Ints:
     """By item the one of its stream that ended last before it began; NONE: it is the first."""
     count = len(work.start)
     order = np.lexsort((np.arange(count), work.stream, work.device))
-    stream = pd.factorize(pd.Series(work.device[order]).astype(str) + "/" + pd.Series(work.stream[order]).astype(str))[0]
+    stream = pd.factorize(pd.Series(work.device[order]).astype(str) + "/" + pd.Series(work.stream[order]).astype(str))[
+        0
+    ]
     found = np.full(count, NONE)
     opens = np.append(True, np.diff(stream) != 0)[:count]
     latest = pd.Series(work.end[order]).groupby(stream).cummax().to_numpy()
@@ -159,11 +161,17 @@ def _typical(groups: Sequence[Strings], values: Floats, sampled: Mask, usual: fl
 
 
 def _awaited(work: Work, expected: Floats) -> Ints:
-    """For items that came late, the item of another stream at whose end they started: most likely they waited for it."""
-    streams = work.device * (work.stream.max(initial=0) + 1) + work.stream
+    """For items that came late, the item of another stream at whose end they started: they most likely waited for it."""
+    streams = _streams(work)
     if len(np.unique(streams)) < 2:
         return np.full(len(work.start), NONE)
     item = ended_last(work, work.start + CLOCKS_NS, work.launched)
     near = (item >= 0) & (pick(work.end, item, 0) >= work.start - NEAR_NS)
     other = near & (pick(streams, item, NONE) != streams)
     return np.where(other & (work.start - expected > THRESHOLD_NS), item, NONE)
+
+
+def _streams(work: Work) -> Ints:
+    """A number for the stream of each item: streams of different devices may have the same one."""
+    pairs = np.unique(np.stack([work.device, work.stream]), axis=1, return_inverse=True)[1]
+    return pairs.ravel().astype(np.int64)

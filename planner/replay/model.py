@@ -8,13 +8,15 @@ import pandas as pd
 
 from qrprof.planner.replay.build import build
 from qrprof.planner.replay.changes import Changes, unchanged
-from qrprof.planner.replay.graph import Graph, Program, compile_steps, run, weights
+from qrprof.planner.replay.graph import NONE, Graph, Program, compile_steps, run, weights
 from qrprof.profiler import units
 from qrprof.profiler.calibrate import HIGHEST, LOWEST, TOLERANCE
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts
-from qrprof.profiler.nesting import Floats, Ints, pick
-from qrprof.profiler.steps import window_at
+from qrprof.profiler.linalg import LINALG_DRIVERS, by_signature, row_signature
+from qrprof.profiler.nesting import Floats, Ints, Strings, pick
+from qrprof.profiler.runinfo import RunInfo
+from qrprof.profiler.steps import weight_at, window_at
 
 ERROR: Final = {True: 0.03, False: 0.05}  # most that the unchanged replay of a trusted, of a partial trace may be off
 EXPLAINED: Final = {True: 0.9, False: 0.8}  # least share of device starts that follow from an edge
@@ -47,21 +49,47 @@ class Model:
         return self.graph.explained
 
 
-def make_model(facts: Facts, step_ns: float | None = None, known: Floats | None = None) -> Model:
-    """Build, replay and calibrate the graph of a trace.
+def model_of(facts: Facts, run: RunInfo | None = None) -> Model:
+    """The model of a run's trace. `run` knows the unprofiled step and, on a CPU, what its linalg calls took in it."""
+    graph = build(facts)
+    known = np.full(len(graph.segments.row), np.nan)
+    if run is not None and graph.explained is None:
+        known = measured(graph, run)
+    return make_model(graph, run.step_ns() if run else None, known)
+
+
+def measured(graph: Graph, run: RunInfo) -> Floats:
+    """By segment its time in the linalg calls of the unprofiled program, ns; NaN where it belongs to no such call."""
+    facts, pieces = graph.facts, graph.segments
+    calls = by_signature([call for call in run.linalg if call.ns_per_step is not None])
+    owner = pick(facts.owners.row, pieces.row, NONE)
+    known = np.full(len(owner), np.nan)
+    drivers = np.unique(owner[(owner >= 0) & np.isin(pick(facts.owners.name, owner, ""), list(LINALG_DRIVERS))])
+    columns = facts.host.rows.loc[drivers, ["name", "shapes", "dtypes"]].astype(str)
+    signatures = [row_signature(*row) for row in columns.itertuples(index=False, name=None)]
+    recorded = pieces.ns * weight_at(facts.steps.host, pieces.start)
+    for signature in {found for found in signatures if found in calls}:
+        mine = np.isin(owner, drivers[[found == signature for found in signatures]])
+        spent = sum(call.ns_per_step or 0.0 for call in calls[signature])
+        if recorded[mine].sum() > 0:
+            known[mine] = pieces.ns[mine] * spent / recorded[mine].sum()
+    return known
+
+
+def make_model(graph: Graph, step_ns: float | None, known: Floats) -> Model:
+    """Replay and calibrate a graph.
 
     `step_ns` is the mean unprofiled step; None: times stay as recorded. `known` are the times of segments that were
     measured without the profiler, ns, and NaN for the others.
     """
-    graph = build(facts)
     own = graph.segments.ns
     plain = Model(graph, compile_steps(graph), own, 1.0, recorded_step(graph), 0.0, 0.0, None, None)
     replayed = step_of(plain, unchanged(graph))
     plain = replace(plain, replayed_ns=replayed, base_ns=replayed, next_step_error=next_step_error(plain))
-    reason = _unfit(cover(facts), plain)
+    reason = _unfit(cover(graph.facts), plain)
     if step_ns is None or reason:
         return replace(plain, withheld=reason)
-    return calibrated(plain, step_ns, np.full(len(own), np.nan) if known is None else known)
+    return calibrated(plain, step_ns, known)
 
 
 def calibrated(model: Model, step_ns: float, known: Floats) -> Model:
@@ -162,7 +190,7 @@ def next_step_error(model: Model) -> float | None:
     return float(replayed.sum() / recorded.sum() - 1)
 
 
-def _twins(name: "np.ndarray[tuple[int], np.dtype[np.object_]]", step: Ints) -> Ints:
+def _twins(name: Strings, step: Ints) -> Ints:
     """By item the same one of the step before: of its name, by order; -1: there is none."""
     items = pd.DataFrame({"name": name, "step": step})
     items["turn"] = items.groupby(["step", "name"]).cumcount()

@@ -14,7 +14,7 @@ import numpy as np
 from qrprof.planner.replay.graph import SYNC as SYNC_EDGE
 from qrprof.planner.replay.graph import Edges, edges
 from qrprof.planner.replay.hosts import OWN, WAITED, Points, Waiting, points
-from qrprof.profiler.events import COPY, RUNTIME, SYNC
+from qrprof.profiler.events import COPY, RUNTIME
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.idle import SYNC as SYNC_CAUSE
 from qrprof.profiler.nesting import Floats, Ints, Mask, pick
