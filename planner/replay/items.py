@@ -161,7 +161,7 @@ def _typical(groups: Sequence[Strings], values: Floats, sampled: Mask, usual: fl
 
 
 def _awaited(work: Work, expected: Floats) -> Ints:
-    """For items that came late, the item of another stream at whose end they started: they most likely waited for it."""
+    """For items that came late, the item of another stream at whose end they started: most likely they waited."""
     streams = _streams(work)
     if len(np.unique(streams)) < 2:
         return np.full(len(work.start), NONE)
