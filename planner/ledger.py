@@ -1,0 +1,135 @@
+"""`.qrprof/ledger.sqlite`: one file for all that must outlive a command, its schema, and how it is opened.
+
+What is kept in its tables is the business of the modules that own them (`predictions`).
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.store import FOLDER, open_store
+
+LEDGER: Final = "ledger.sqlite"
+BUSY_S: Final = 5.0  # that one process waits for another's writes
+
+WAIT: Final = "try again once the other process has ended"
+WRITABLE: Final = "make it and its folder writable"
+ADVICE: Final = {
+    sqlite3.SQLITE_BUSY: WAIT,
+    sqlite3.SQLITE_LOCKED: WAIT,
+    sqlite3.SQLITE_FULL: "make room",
+    sqlite3.SQLITE_IOERR: "check the disk",
+    sqlite3.SQLITE_READONLY: WRITABLE,
+    sqlite3.SQLITE_CANTOPEN: WRITABLE,
+    sqlite3.SQLITE_PERM: WRITABLE,
+}
+
+# Migration n takes a file from schema n to n + 1. Files in the field have them: append, never change.
+MIGRATIONS: Final = (
+    (
+        """CREATE TABLE predictions (
+            id INTEGER PRIMARY KEY,
+            run_id TEXT NOT NULL,
+            made_at TEXT NOT NULL,
+            source TEXT NOT NULL,
+            scenario TEXT NOT NULL,
+            basis TEXT NOT NULL,
+            base_ns INTEGER NOT NULL,
+            low_ns INTEGER NOT NULL,
+            mid_ns INTEGER,
+            high_ns INTEGER NOT NULL,
+            device TEXT NOT NULL,
+            version TEXT NOT NULL
+        )""",
+        # To SQLite, one NULL is never the other.
+        """CREATE UNIQUE INDEX predictions_once
+            ON predictions (run_id, source, scenario, base_ns, low_ns, ifnull(mid_ns, -1), high_ns)""",
+        """CREATE TABLE measurements (
+            id INTEGER PRIMARY KEY,
+            prediction_id INTEGER NOT NULL REFERENCES predictions (id),
+            run_id TEXT NOT NULL,
+            step_ns INTEGER NOT NULL,
+            noise REAL,
+            at TEXT NOT NULL
+        )""",
+    ),
+)
+SCHEMA: Final = len(MIGRATIONS)
+
+
+def ledger_file(root: Path) -> Path:
+    """Where the ledger of the working folder `root` is, or would be."""
+    return root / FOLDER / LEDGER
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[sqlite3.Connection]:
+    """The ledger of the working folder `root`, made if needed and brought to the schema of this version.
+
+    Outside `with connection` and BEGIN, each statement commits by itself. Raises QrprofError where the file cannot be
+    written, is locked, damaged or of an unknown schema; also for what SQLite finds in the body of the `with`.
+    """
+    path = ledger_file(root)
+    if not path.parent.is_dir():
+        open_store(root)
+    try:
+        connection = connect(path)
+    except (OSError, sqlite3.DatabaseError) as error:
+        raise QrprofError(sentence(path, error)) from None
+    try:
+        yield connection
+    except sqlite3.DatabaseError as error:
+        raise QrprofError(sentence(path, error)) from None
+    finally:
+        connection.close()
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA foreign_keys = ON")
+        if schema_of(connection) != SCHEMA:
+            from filelock import FileLock  # which is slow to import
+
+            # Two that change the journal's mode at once do not wait for each other: SQLite refuses one.
+            with FileLock(path.with_suffix(".lock"), timeout=BUSY_S):
+                migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def schema_of(connection: sqlite3.Connection) -> int:
+    """0: an empty file, or one of SQLite that is no ledger."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the file to `SCHEMA` in one transaction. Raises QrprofError where its schema is not known."""
+    schema = schema_of(connection)
+    if not 0 <= schema <= SCHEMA:
+        raise QrprofError(
+            f"{path} has schema {schema}, this qrprof reads {SCHEMA}: open it with the version that wrote it"
+        )
+    connection.execute("PRAGMA journal_mode = WAL")
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for statements in MIGRATIONS[schema:]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def sentence(path: Path, error: OSError | sqlite3.DatabaseError) -> str:
+    """What is wrong with the file at `path`, and what a person can do about it."""
+    if isinstance(error, TimeoutError):
+        return f"cannot use {path}: another process makes it; {WAIT}"
+    if isinstance(error, OSError):
+        return f"cannot use {path}: {error.strerror}; {WRITABLE}"
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the upper bits hold details
+    return f"cannot use {path}: {error}; {ADVICE.get(code, 'move it away, and a new one is made')}"
