@@ -27,6 +27,7 @@ from qrprof.tui.ranking import (
     run_line,
     short,
 )
+from qrprof.tui.remember import gains, remember
 
 WORTHWHILE = 0.2  # of the first target's expected gain: less is not among what to do first
 FIRST = 3  # things to do first
@@ -68,8 +69,11 @@ def command(run: str | None, as_json: bool, top: int, number: int) -> int:
     ranking = load_ranking(run, number)
     if as_json:
         write_json(record(ranking))
+        shown = ranking.targets
     else:
         write(page(ranking, top))
+        shown = [target for target in choose(ranking.targets, top)[0] if target.dont_bother is None]
+    remember(gains(ranking, shown))
     return Exit.OK
 
 
