@@ -33,6 +33,8 @@ COLUMNS: Final = {
     "shapes": "category",  # of the inputs, as compact JSON; "": not recorded
     "dtypes": "category",  # of the inputs, comma separated; "": not recorded
     "bytes": "int64",  # moved by a copy or memset; -1: not recorded
+    "awaits": "int64",  # of a sync row: the correlation of the call that recorded the awaited event; 0: none is known
+    "awaits_stream": "int64",  # the stream that it recorded; -1: none is known
 }
 
 # By name: libraries' kernels, one-shot kernels over peer memory (torch's symmetric memory, vLLM), and the host's own

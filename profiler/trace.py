@@ -12,7 +12,7 @@ import pandas as pd
 
 from qrprof.profiler.events import COLUMNS, DEVICE_WORK, HOST, MARK_PREFIX
 
-CACHE_SCHEMA = "1"
+CACHE_SCHEMA = "2"
 MARK = re.compile(re.escape(MARK_PREFIX) + "([0-9]+)")
 
 DEFAULTS: dict[str, Any] = {
@@ -23,6 +23,8 @@ DEFAULTS: dict[str, Any] = {
     "shapes": "",
     "dtypes": "",
     "bytes": -1,
+    "awaits": 0,
+    "awaits_stream": -1,
 }
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from qrprof.planner.replay.graph import LAUNCH, NONE, ORIGIN, QUEUE, START, WAIT, Edges, edges, together
-from qrprof.planner.replay.waits import CLOCKS_NS, blocking_copies, ended_last
+from qrprof.planner.replay.records import CLOCKS_NS
+from qrprof.planner.replay.waits import blocking_copies, ended_last
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.gaps import THRESHOLD_NS
 from qrprof.profiler.nesting import Floats, Ints, Mask, Strings, pick
@@ -41,7 +42,8 @@ class Rules:
     explained: Mask  # that is 3 us at most
 
 
-def find_rules(facts: Facts) -> Rules:
+def find_rules(facts: Facts, told: tuple[Ints, Ints]) -> Rules:
+    """`told` are pairs of items: the first waits for the second, on another stream, as the trace records it."""
     work = facts.work
     previous = previous_on_stream(work)
     free = _moments(work.end, previous)
@@ -56,7 +58,9 @@ def find_rules(facts: Facts) -> Rules:
         np.minimum(_typical([kinds, work.name], work.start - free, free > called, PAUSE_NS, at), THRESHOLD_NS)
         for at in (0.5, USUAL)
     )
-    awaited = _awaited(work, np.maximum(called + delay, free + pause))
+    awaited = _told(work, told)
+    late = work.start - np.maximum.reduce([called + delay, free + pause, _moments(work.end, awaited)])
+    awaited = np.where(awaited >= 0, awaited, _likely(work, late > THRESHOLD_NS))
     since = work.start - _moments(work.end, awaited)
     wait = _typical([pick(work.kind, awaited, "") + work.kind], since, awaited >= 0, PAUSE_NS)
     return _settle(facts, Rules(work.launch, blocks, delay, previous, pause, awaited, wait, longest, blocks))
@@ -92,9 +96,10 @@ def _settle(facts: Facts, typical: Rules) -> Rules:
     )
 
 
-def find_edges(facts: Facts, rules: Rules, item0: int, calls: Ints) -> Edges:
+def find_edges(facts: Facts, rules: Rules, told: tuple[Ints, Ints], item0: int, calls: Ints) -> Edges:
     """Into the nodes of the items, which begin at `item0`; `calls` are the nodes of their launching calls."""
-    item = np.arange(len(facts.work.start))
+    work = facts.work
+    item = np.arange(len(work.start))
     parts = []
     for kind, source, spent in (
         (LAUNCH, np.where(rules.called >= 0, calls, NONE), rules.delay),
@@ -115,9 +120,12 @@ def find_edges(facts: Facts, rules: Rules, item0: int, calls: Ints) -> Edges:
                 row=np.where(kind == LAUNCH, rules.called[held], NONE),
             )
         )
+    waiter, awaited = (column[told[1] != rules.awaited[told[0]]] for column in told)  # what ended earlier
+    since = np.minimum(rules.wait[waiter], work.start[waiter] - work.end[awaited]) + rules.residual[waiter]
+    parts.append(edges(item0 + awaited, item0 + waiter, WAIT, fixed=since, item=awaited, scales=waiter))
     free = item[(rules.called < 0) & (rules.previous < 0) & (rules.awaited < 0)]
     origin = np.full(len(free), ORIGIN)
-    return together(*parts, edges(origin, item0 + free, START, fixed=facts.work.start[free].astype(np.float64)))
+    return together(*parts, edges(origin, item0 + free, START, fixed=work.start[free].astype(np.float64)))
 
 
 def previous_on_stream(work: Work) -> Ints:
@@ -160,15 +168,23 @@ def _typical(groups: Sequence[Strings], values: Floats, sampled: Mask, usual: fl
     return found
 
 
-def _awaited(work: Work, expected: Floats) -> Ints:
+def _told(work: Work, told: tuple[Ints, Ints]) -> Ints:
+    """Of all that an item waits for, as recorded, what ended last."""
+    item, awaited = told
+    latest = np.argsort(work.end[awaited], kind="stable")
+    found = np.full(len(work.start), NONE)
+    found[item[latest]] = awaited[latest]  # the last one stays
+    return found
+
+
+def _likely(work: Work, late: Mask) -> Ints:
     """For items that came late, the item of another stream at whose end they started: most likely they waited."""
     streams = _streams(work)
     if len(np.unique(streams)) < 2:
         return np.full(len(work.start), NONE)
     item = ended_last(work, work.start + CLOCKS_NS, work.launched)
     near = (item >= 0) & (pick(work.end, item, 0) >= work.start - NEAR_NS)
-    other = near & (pick(streams, item, NONE) != streams)
-    return np.where(other & (work.start - expected > THRESHOLD_NS), item, NONE)
+    return np.where(late & near & (pick(streams, item, NONE) != streams), item, NONE)
 
 
 def _streams(work: Work) -> Ints:

@@ -1,26 +1,24 @@
-"""Host calls that wait for the device: synchronisation, copies that block their caller, and a full launch queue.
+"""Host calls that wait for the device: synchronisation, and copies that block their caller.
 
-A call waited for the item of work that ended last before the call did (of what was launched before it; of what was
-launched before the event was recorded, where the trace knows the event). It then took its own time, that of the
-quickest call of its name, and what lies between the item's end and the call's is the way back. A call that found
-the device done depends on the same item, in case the host comes earlier.
+A call waited for the item that the trace's own records say, else for what ended last before the call did, of what was
+launched before it. It then took its own time, that of the quickest call of its name, and what lies between the item's
+end and the call's is the way back. A call that found the device done depends on the same item, in case the host comes
+earlier.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
+from qrprof.planner.replay.graph import NONE, Edges, edges
 from qrprof.planner.replay.graph import SYNC as SYNC_EDGE
-from qrprof.planner.replay.graph import Edges, edges
 from qrprof.planner.replay.hosts import OWN, WAITED, Points, Waiting, points
+from qrprof.planner.replay.records import CLOCKS_NS, Records, awaited_by_calls
 from qrprof.profiler.events import COPY, RUNTIME
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.idle import SYNC as SYNC_CAUSE
 from qrprof.profiler.nesting import Floats, Ints, Mask, pick
 from qrprof.profiler.work import AFTER_ALL, Work
-
-CLOCKS_NS: Final = 1000  # the clocks of host and device may disagree by it, and old traces are in microseconds
 
 
 @dataclass(frozen=True)
@@ -48,24 +46,24 @@ class Waits:
         return edges(item0 + item, ends[waits], SYNC_EDGE, fixed=self.back[waits], item=item, row=self.row[waits])
 
 
-def find_waits(facts: Facts) -> Waits:
+def find_waits(facts: Facts, records: Records) -> Waits:
     host, work = facts.host, facts.work
     blocking = blocking_copies(facts)
     syncs = (facts.causes.own == SYNC_CAUSE) & (host.end > host.start)
     syncs[work.launch[blocking]] = True
     syncs &= ~pick(syncs, host.parent, False)
-    row = np.flatnonzero(syncs)
-    if not len(work.start):
-        row = row[:0]
-    item = ended_last(work, host.end[row] + CLOCKS_NS, _recorded_before(facts, row))
-    own_item = np.full(len(host.start), -1)
-    own_item[work.launch[blocking]] = np.flatnonzero(blocking)
-    item = np.where(own_item[row] >= 0, own_item[row], item)
+    row = np.flatnonzero(syncs) if len(work.start) else np.zeros(0, dtype=np.int64)
+    latest = host.end[row] + CLOCKS_NS
+    told = awaited_by_calls(facts, records, row)
+    copied = np.full(len(host.start), NONE)
+    copied[work.launch[blocking]] = np.flatnonzero(blocking)
+    item = np.where(copied[row] >= 0, copied[row], np.where(pick(work.end, told, AFTER_ALL) <= latest, told, NONE))
+    item = np.where(item >= 0, item, ended_last(work, latest, host.start[row]))
     ended = pick(work.end, item, 0)
-    quickest = _quickest(facts, row)
+    least = quickest(facts, row)
     waited = (item >= 0) & (ended > host.start[row])
-    back = np.where(waited, host.end[row] - ended, np.minimum(quickest, host.end[row] - ended))
-    own = np.where(waited, quickest, host.end[row] - host.start[row])
+    back = np.where(waited, host.end[row] - ended, np.minimum(least, host.end[row] - ended))
+    own = np.where(waited, least, host.end[row] - host.start[row])
     return Waits(row, item, own.astype(np.float64), back.astype(np.float64))
 
 
@@ -86,12 +84,7 @@ def ended_last(work: Work, times: Ints, launched: Ints) -> Ints:
     return pick(order, place, -1)
 
 
-def _recorded_before(facts: Facts, row: Ints) -> Ints:
-    """Work launched until then is what the call waits for: until it began, or until its event was recorded."""
-    return facts.host.start[row]
-
-
-def _quickest(facts: Facts, row: Ints) -> Ints:
+def quickest(facts: Facts, row: Ints) -> Ints:
     """ns of the quickest call of the same name."""
     host = facts.host
     codes = host.rows["name"].cat.codes.to_numpy()

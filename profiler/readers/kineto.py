@@ -40,7 +40,7 @@ ON_DEVICE: Final = frozenset({*DEVICE_WORK, SYNC})
 HOST_SPANS: Final = frozenset({OP, ANNOTATION, OVERHEAD})  # no launch and no work: nothing to join
 CALLS: Final = frozenset({OP, RUNTIME})  # what a process does itself
 NOTHING: Final[dict[str, Any]] = {}
-NO_SEQUENCE, NO_BYTES = DEFAULTS["sequence"], DEFAULTS["bytes"]
+NO_SEQUENCE, NO_BYTES, NO_STREAM = DEFAULTS["sequence"], DEFAULTS["bytes"], DEFAULTS["awaits_stream"]
 
 US_LIMIT: Final = NS_LIMIT / 1000
 INT64: Final = 1 << 63
@@ -137,7 +137,7 @@ def flush(columns: Columns) -> None:
     if not columns.pending:
         return
     rows, columns.pending = columns.pending, []
-    kind, name, start, duration, device, track, *numbers, shapes, dtypes, size = zip(*rows, strict=True)
+    kind, name, start, duration, device, track, *numbers, shapes, dtypes, size, awaits, stream = zip(*rows, strict=True)
     start_ns, timed = to_ns(start)
     duration_ns, lasting = to_ns(duration)
     kept = timed & lasting & (np.abs(start_ns) < NS_LIMIT)
@@ -156,6 +156,8 @@ def flush(columns: Columns) -> None:
         "shapes": np.array(shapes, dtype=np.int64),
         "dtypes": np.array(dtypes, dtype=np.int64),
         "bytes": whole(size, NO_BYTES),
+        "awaits": np.maximum(whole(awaits, 0), 0),
+        "awaits_stream": whole(stream, NO_STREAM),
     }
     for column, data in columns.data.items():
         data.frombytes(values[column][kept].tobytes())
@@ -195,6 +197,8 @@ def row_of(event: Mapping[str, Any], columns: Columns) -> Row | None:
         columns.shapes[shapes(args["Input Dims"]) if "Input Dims" in args else b""],
         columns.dtypes[dtypes(args["Input type"]) if "Input type" in args else ""],
         args.get("bytes", NO_BYTES),
+        args.get("wait_on_cuda_event_record_corr_id", 0) if kind == SYNC else 0,
+        args.get("wait_on_stream", NO_STREAM) if kind == SYNC else NO_STREAM,
     )
 
 

@@ -182,6 +182,8 @@ def put(rows: Rows, kind: str, table: Table, name: Ints) -> None:
         "shapes": table.get("shapes", np.zeros(length, dtype=np.int64)),
         "dtypes": np.zeros(length, dtype=np.int64),
         "bytes": table.get("bytes", np.full(length, DEFAULTS["bytes"])),
+        "awaits": np.full(length, DEFAULTS["awaits"]),
+        "awaits_stream": np.full(length, DEFAULTS["awaits_stream"]),
         "process": owner >> PROCESS,
     }
     kept = (np.abs(table["start"]) < NS_LIMIT) & (np.abs(table["end"]) < NS_LIMIT)

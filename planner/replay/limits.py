@@ -1,0 +1,66 @@
+"""A launch queue is finite: a call that launches into a full one returns when an earlier launch has started."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from qrprof.planner.replay.graph import LIMIT, Edges, edges
+from qrprof.planner.replay.hosts import OWN, Points, Waiting, points
+from qrprof.planner.replay.records import CLOCKS_NS
+from qrprof.planner.replay.waits import quickest
+from qrprof.profiler.facts import Facts
+from qrprof.profiler.nesting import Floats, Ints, Mask
+from qrprof.profiler.work import Work
+
+QUEUE: Final = 1024  # launches that a stream takes before it blocks the caller: CUDA on NVIDIA GPUs
+
+
+@dataclass(frozen=True)
+class Limits:
+    """By launch that QUEUE others lie before: what has to start before the call returns."""
+
+    row: Ints  # the launching call
+    launched: Ints  # its first item
+    item: Ints  # of the launch QUEUE places before
+    blocked: Mask  # it waited for that
+    own: Floats  # ns that the call takes itself
+
+    def points(self, facts: Facts) -> Points:
+        """Where blocked calls begin; they end at their launching points."""
+        row = self.row[self.blocked]
+        return points(facts.host.track[row], facts.host.start[row], OWN)
+
+    def waiting(self, facts: Facts) -> Waiting:
+        host, row = facts.host, self.row[self.blocked]
+        return Waiting(host.track[row], host.start[row], host.end[row], row, self.own[self.blocked])
+
+    def edges(self, facts: Facts, item0: int, calls: Ints) -> Edges:
+        """From the starts of items to the ends of calls; `calls` are the nodes of the launching calls by item."""
+        since = (facts.host.end[self.row] - facts.work.start[self.item]).astype(np.float64)
+        since = np.where(self.blocked, since, np.minimum(self.own, since))
+        return edges(item0 + self.item, calls[self.launched], LIMIT, fixed=since, row=self.row)
+
+
+def find_limits(facts: Facts) -> Limits:
+    host, work = facts.host, facts.work
+    pairs = [_far_apart(work, device, stream) for device, stream in _streams(work)]
+    earlier, later = np.concatenate([np.zeros((2, 0), dtype=np.int64), *pairs], axis=1)
+    row = work.launch[later]
+    kept = work.start[earlier] <= host.end[row] + CLOCKS_NS  # else the queue is longer on this device
+    earlier, later, row = earlier[kept], later[kept], row[kept]
+    blocked = work.start[earlier] > host.start[row]
+    own = np.minimum(quickest(facts, row), host.end[row] - host.start[row]).astype(np.float64)
+    return Limits(row, later, earlier, blocked, own)
+
+
+def _far_apart(work: Work, device: int, stream: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
+    """Items of a stream that begin launches QUEUE apart: the earlier, and the later ones."""
+    mine = np.flatnonzero((work.device == device) & (work.stream == stream) & (work.launch >= 0))
+    first = mine[np.sort(np.unique(work.launch[mine], return_index=True)[1])]
+    first = first[np.argsort(work.launched[first], kind="stable")]
+    return np.stack([first[:-QUEUE], first[QUEUE:]]) if len(first) > QUEUE else np.zeros((2, 0), dtype=np.int64)
+
+
+def _streams(work: Work) -> list[tuple[int, int]]:
+    return sorted(set(zip(work.device.tolist(), work.stream.tolist(), strict=True)))
