@@ -26,6 +26,8 @@ from qrprof.profiler.work import lost_launches
 
 FLOOR: Final = 0.10  # of the launches without device work, above which idle time is withheld
 NO_WORK: Final = "no device work in the steps"
+FEW: Final = 50  # queued items, whose median says nothing
+LONG_PAUSE_NS: Final = 10_000  # queued work follows at once, in 1 to 4 us on all devices seen
 TOLERANCE: Final = 0.01  # of the launches, or of the work, unmatched in a trusted trace
 
 
@@ -66,6 +68,7 @@ class Coverage:
     host_only: bool  # no device work in the file
     device_only: bool  # no host events in the file
     calls_only: bool  # of the host only runtime calls
+    queue_pause_ns: float  # median between an item that was queued in time and the one before it; 0: there are few
     verdict: Verdict
     reasons: tuple[str, ...]  # of a verdict that is not `trusted`, a sentence each, the weightiest first
 
@@ -104,12 +107,19 @@ def cover(facts: Facts) -> Coverage:
         host_only=not len(work.name),
         device_only=not len(host.start),
         calls_only=bool(len(host.start) and (host.rows["kind"] == RUNTIME).all()),
+        queue_pause_ns=_queue_pause(facts),
         verdict=Verdict.TRUSTED,
         reasons=(),
     )
     grave, light = list(_grave(found)), list(_light(found))
     verdict = Verdict.ABSTAIN if grave else Verdict.PARTIAL if light else Verdict.TRUSTED
     return replace(found, verdict=verdict, reasons=(*grave, *light))
+
+
+def _queue_pause(facts: Facts) -> float:
+    work = facts.work
+    queued = (work.launch >= 0) & (pick(facts.host.end, work.launch, 0) < work.before)
+    return float(np.median((work.start - work.before)[queued])) if queued.sum() >= FEW else 0.0
 
 
 def describe(found: Coverage) -> str:
@@ -164,4 +174,9 @@ def _light(found: Coverage) -> Iterable[str]:
         yield (
             f"{found.inversions} of {matched} items of device work start before their launch does, at most "
             f"{units.time(float(found.worst_inversion_ns))}: the clocks of host and device disagree"
+        )
+    if found.queue_pause_ns > LONG_PAUSE_NS:
+        yield (
+            f"work that was queued in time starts a median of {units.time(found.queue_pause_ns)} after the work before "
+            "it: events are missing in between, as in a sampled trace"
         )

@@ -307,3 +307,14 @@ def test_device_work_outside_the_steps_alone_says_nothing_of_them(build: Any) ->
     found = of(*before, build.mark(0, 100), build.op("aten::mm", 110, 150), build.mark(1, 200))
     assert (found.verdict, found.reasons) == ("abstain", ("no device work in the steps",))
     assert describe(found) == "abstain: no device work in the steps"
+
+
+@pytest.mark.parametrize(("pause", "verdict"), [(2_000, Verdict.TRUSTED), (42_000, Verdict.PARTIAL)])
+def test_a_sampled_trace_is_known_by_the_pauses_of_queued_work(build: Any, pause: int, verdict: Verdict) -> None:
+    rows = [build.op("aten::mm", 0, 10), build.mark(0, 0), build.mark(1, 60 * (pause + 1000))]
+    for n in range(60):
+        rows.append(build.launch(n + 1, 10 + n, 11 + n))
+        rows.append(build.kernel("gemm", 1000 + n * (pause + 500), 1500 + n * (pause + 500), n + 1))
+    found = of(*rows)
+    assert (found.verdict, found.queue_pause_ns) == (verdict, float(pause))
+    assert ("a median of 42.0 us after" in describe(found)) == (verdict is Verdict.PARTIAL)
