@@ -9,6 +9,8 @@ from qrprof.planner.advice import Facts, advise
 from qrprof.planner.amdahl import ceiling_x
 from qrprof.planner.counts import Work, work
 from qrprof.planner.estimate import Basis, Estimate, ceiling
+from qrprof.planner.replay.levers import Levers, find_levers
+from qrprof.planner.replay.model import Model
 from qrprof.planner.roofline import Levels, remaining
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
@@ -20,6 +22,7 @@ from qrprof.profiler.runinfo import LinalgCall, RunInfo
 WEAK_SHARE: Final = 0.2  # of a target's time without shapes, above which its basis is a mere ceiling
 WORKERS: Final = 4  # loader processes of a typical machine, for the middle estimate
 TF32_KERNELS: Final = ("tf32", "tensorop")  # in names of kernels that take float to the tensor cores
+REPLAYED: Final = 0.002  # of the step: what is smaller is in the noise, and a replay takes its time
 HOST_COPIES: Final = ("HtoD", "DtoH")  # bound by the bus, whose rate is not measured
 
 
@@ -34,8 +37,9 @@ class Target:
     share: float | None
     ceiling_x: float | None
     achievable_ns: Estimate | None  # that would remain
-    gain_ns: Estimate | None  # that the step would save
-    overlap: bool  # other streams worked at the same time: the step may gain less
+    gain_ns: Estimate | None  # that the step would save: by replay where there is one, else by its share
+    by_share_ns: Estimate | None  # what Amdahl's law says of its share, whatever overlaps it
+    overlap: bool  # other streams worked at the same time
     dont_bother: str | None  # the reason, with numbers
     advice: str
     why: str
@@ -51,6 +55,8 @@ class Evidence:
     run: RunInfo
     peaks: Peaks | None
     noise: Noise | None
+    levers: Levers | None  # None: no replay was asked for, or it is withheld
+    only_ceilings: bool  # the replay is withheld
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,13 @@ class Part:
     host_copy: bool
 
 
-def rank(partition: Partition, run: RunInfo, peaks: Peaks | None, noise: Noise | None) -> list[Target]:
+def rank(
+    partition: Partition, run: RunInfo, peaks: Peaks | None, noise: Noise | None, model: Model | None = None
+) -> list[Target]:
     """All keys of the partition as targets, the largest expected gain first; shares sum to 1.
+
+    With a model of the run, gains and ceilings are those of its replay, but for rows under REPLAYED of the step, whose
+    share bounds them. Where the model is withheld, nothing but bare ceilings is estimated.
 
     The expected gain is the middle estimate; of a bare ceiling it is half of the most, which is only a rule for the
     order. On ties the cheaper fix comes first: a gap before an op. Where the partition is withheld, times are as
@@ -77,7 +88,10 @@ def rank(partition: Partition, run: RunInfo, peaks: Peaks | None, noise: Noise |
     if peaks is not None and (peaks.kind == "cpu") == partition.on_device:
         peaks = None
     step = partition.recorded_ns if partition.step_ns is None or partition.withheld else partition.step_ns
-    evidence = Evidence(step, partition.on_device, partition.withheld is not None, run, peaks, noise)
+    levers = find_levers(model) if model is not None and model.withheld is None else None
+    only_ceilings = model is not None and levers is None
+    withheld = partition.withheld is not None
+    evidence = Evidence(step, partition.on_device, withheld, run, peaks, noise, levers, only_ceilings)
     calls = {str(key): frame for key, frame in partition.calls.groupby("key", observed=True)}
     found = [
         judge(str(key), rows, calls.get(str(key), partition.calls.iloc[:0]), evidence)
@@ -100,7 +114,10 @@ def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence)
     parts = split(key, rows, calls, evidence.peaks) if kind == "op" else []
     count = float(calls["calls"].sum()) if len(calls) else None
     left = None if evidence.withheld else achievable(key, ns, parts, str(most(rows, "op")), evidence.step_ns)
-    gain = left.off(ns) if left else None
+    if left and evidence.only_ceilings:
+        left = ceiling(ns)
+    by_share = left.off(ns) if left else None
+    gain = replayed(key, ns, left, evidence) if left else None
     facts = gather(key, ns, count, rows, parts, left, evidence)
     advice, why = advise(facts)
     return Target(
@@ -109,14 +126,38 @@ def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence)
         calls=count,
         ns=ns,
         share=ns / evidence.step_ns if left else None,
-        ceiling_x=ceiling_x(evidence.step_ns, min(ns, evidence.step_ns)) if left else None,
+        ceiling_x=ceiling_x(evidence.step_ns, min(ceiling_ns(key, ns, evidence), evidence.step_ns)) if left else None,
         achievable_ns=left,
         gain_ns=gain,
+        by_share_ns=by_share,
         overlap=bool(rows["overlap"].any()),
         dont_bother=below_noise(gain, evidence) if gain else None,
         advice=advice,
         why=why,
     )
+
+
+def replayed(key: str, ns: float, left: Estimate, evidence: Evidence) -> Estimate:
+    """What the step saves when `left` remains of a target's `ns`."""
+
+    def saved(remains: float) -> float:
+        return gain_ns(key, ns, remains, evidence)
+
+    low, high = saved(left.high), saved(left.low)
+    mid = None if left.mid is None else min(max(saved(left.mid), low), high)
+    return Estimate(min(low, high), mid, high, left.basis)
+
+
+def ceiling_ns(key: str, ns: float, evidence: Evidence) -> float:
+    """What the step saves when the target takes no time."""
+    return gain_ns(key, ns, 0.0, evidence)
+
+
+def gain_ns(key: str, ns: float, remains: float, evidence: Evidence) -> float:
+    """What the step saves when a target of `ns` takes what `remains` of it: by replay, else by its share."""
+    large = REPLAYED * evidence.step_ns <= ns != remains
+    found = evidence.levers.gain(key, remains / ns) if evidence.levers and large else None
+    return ns - remains if found is None else found
 
 
 def split(key: str, rows: pd.DataFrame, calls: pd.DataFrame, peaks: Peaks | None) -> list[Part]:

@@ -20,7 +20,7 @@ from qrprof.profiler import units
 from qrprof.profiler.facts import Facts, find_facts
 from qrprof.profiler.noise import Noise, of_run, within_run
 from qrprof.profiler.owners import describe
-from qrprof.profiler.partition import UNATTRIBUTED, Partition, partition
+from qrprof.profiler.partition import UNATTRIBUTED, Partition, divide
 from qrprof.profiler.runinfo import Block, RunInfo
 from qrprof.profiler.steps import window_at
 from qrprof.profiler.trace import Trace
@@ -82,7 +82,7 @@ def side(trace: Trace, run: RunInfo) -> Side:
     """Take from a run what `diff` needs. Raises QrprofError where the trace is empty."""
     facts = find_facts(trace, run)
     noise = of_run(run) if run.unprofiled_ns() else within_run([recorded(facts)])
-    return Side(run, partition(trace, run), first_calls(facts), noise)
+    return Side(run, divide(facts, run), first_calls(facts), noise)
 
 
 def recorded(facts: Facts) -> Block:

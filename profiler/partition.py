@@ -59,7 +59,11 @@ class Partition:
 
 def partition(trace: Trace, run: RunInfo) -> Partition:
     """Divide the mean step of a recorded run. Raises QrprofError where the trace is empty."""
-    facts = find_facts(trace, run)
+    return divide(find_facts(trace, run), run)
+
+
+def divide(facts: Facts, run: RunInfo) -> Partition:
+    """The same of a trace whose facts are known."""
     coverage = cover(facts)
     swept = facts.swept
     on_device = bool((swept.ns > 0).any())

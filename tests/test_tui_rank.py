@@ -135,7 +135,7 @@ def test_rows_beyond_the_top_are_one_row(store: Store) -> None:
 
 def test_a_large_row_is_shown_though_others_have_more_to_gain() -> None:
     def target(key: str, share: float) -> Target:
-        return Target(key, "op", 1.0, share, share, 1.0, None, None, False, None, "", "")
+        return Target(key, "op", 1.0, share, share, 1.0, None, None, None, False, None, "", "")
 
     ranked = [target("qr", 0.3), target("copy", 0.01), target("mm", 0.6), target("add", 0.01)]
     shown, others = choose(ranked, 2)

@@ -10,13 +10,15 @@ from typing import Any
 import pandas as pd
 
 from qrprof.planner.estimate import Estimate
+from qrprof.planner.replay.model import Model, model_of
 from qrprof.planner.targets import Target, rank
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks, devices_folder, peaks_for
+from qrprof.profiler.facts import find_facts
 from qrprof.profiler.linalg import by_signature, row_signature
 from qrprof.profiler.load import load_run
 from qrprof.profiler.noise import Noise, drift, of_run
-from qrprof.profiler.partition import CALL_IDENTITY, Partition, partition
+from qrprof.profiler.partition import CALL_IDENTITY, Partition, divide
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 from qrprof.profiler.store import find_run
 
@@ -31,15 +33,17 @@ class Ranking:
     partition: Partition
     peaks: Peaks | None
     noise: Noise | None
+    model: Model  # by whose replay gains are known
     targets: list[Target]  # best first
 
 
 def load_ranking(name: str | None, number: int = 0) -> Ranking:
     """Rank the run called `name` (see `find_run`) by the trace of its process `number`."""
     run, trace = load_run(find_run(Path.cwd(), name), number)
-    divided = partition(trace, run)
+    facts = find_facts(trace, run)
+    divided, model = divide(facts, run), model_of(facts, run)
     peaks, noise = peaks_for(run, devices_folder()), of_run(run)
-    return Ranking(run, trace.warnings, divided, peaks, noise, rank(divided, run, peaks, noise))
+    return Ranking(run, trace.warnings, divided, peaks, noise, model, rank(divided, run, peaks, noise, model))
 
 
 def run_line(run: RunInfo) -> str:
@@ -76,6 +80,8 @@ def notes(ranking: Ranking) -> list[str]:
             f"the unprofiled steps after the recording are {units.share(abs(moved))} {change} than those before it: "
             "the machine or the program was not steady"
         )
+    if ranking.model.withheld and not ranking.partition.withheld:
+        found.append(f"gains are bare ceilings, since the step cannot be replayed: {ranking.model.withheld}")
     if ranking.peaks is None:
         found.append("no peaks measured for this device: run `qrprof doctor --measure` for estimates below the ceiling")
     return [*found, *run.notes, *ranking.warnings]
@@ -129,9 +135,33 @@ def record(ranking: Ranking) -> dict[str, Any]:
         "factor": found.factor,
         "overhead_x": overhead_x(found),
         "withheld": found.withheld,
+        "replay": replay_record(ranking.model),
         "notes": notes(ranking),
         "linalg": [linalg_record(call, ns) for call, ns in linalg_calls(ranking, ranking.run.linalg)],
     }
+
+
+def replay_record(model: Model) -> dict[str, Any]:
+    """How well the unchanged replay meets the recorded step; fractions."""
+    return {
+        "base_ms": to_ms(model.base_ns),
+        "error": model.error,
+        "explained": model.explained,
+        "next_step_error": model.next_step_error,
+        "withheld": model.withheld,
+    }
+
+
+def replay_line(model: Model) -> str:
+    """The same for a reader."""
+    if model.withheld:
+        return f"withheld: {model.withheld}"
+    parts = [f"off by {units.share(abs(model.error))} of the recorded step"]
+    if model.explained is not None:
+        parts.append(f"{units.share(model.explained)} of the device's starts explained")
+    if model.next_step_error is not None:
+        parts.append(f"{units.share(abs(model.next_step_error))} off with the residuals of the step before")
+    return ", ".join(parts)
 
 
 def target_record(ranking: Ranking, target: Target) -> dict[str, Any]:
@@ -144,6 +174,7 @@ def target_record(ranking: Ranking, target: Target) -> dict[str, Any]:
         "calls": target.calls,
         "ceiling_x": target.ceiling_x,
         "gain_ms": interval(gain) if gain else None,
+        "by_share_ms": interval(target.by_share_ns) if target.by_share_ns else None,
         "basis": gain.basis if gain else None,
         "advice": target.advice,
         "why": target.why,

@@ -24,6 +24,7 @@ from qrprof.tui.ranking import (
     notes,
     overhead_x,
     record,
+    replay_line,
     run_line,
     short,
 )
@@ -102,6 +103,7 @@ def header(ranking: Ranking) -> list[RenderableType]:
         field("device", device_line(ranking)),
         field("step", step_line(ranking)),
         field("recorded", recorded_line(ranking)),
+        field("replay", replay_line(ranking.model)),
         field("noise", noise_line(ranking)),
     ]
     if found.withheld:
