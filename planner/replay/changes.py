@@ -12,7 +12,8 @@ from qrprof.profiler.facts import Facts, feeding_threads, launch_weight
 from qrprof.profiler.idle import AWAY, LAUNCH
 from qrprof.profiler.idle import COPY as COPY_CAUSE
 from qrprof.profiler.idle import SYNC as SYNC_CAUSE
-from qrprof.profiler.nesting import Floats, Ints, Mask, pick
+from qrprof.profiler.nesting import Floats, Ints, Mask, outermost, pick
+from qrprof.profiler.owners import OPTIMIZER
 from qrprof.profiler.steps import window_at
 
 GRAPH_PAUSE_NS: Final = 300.0  # between the kernels of a CUDA graph; measured on an H200: 224 to 291
@@ -123,21 +124,27 @@ def change_communication(graph: Graph, factor: float) -> Changes:
     return change_items(graph, np.array([known[name] for name in names], dtype=bool), factor)
 
 
+def owned_rows(facts: Facts, key: str, shapes: str | None = None) -> Mask:
+    """The host rows of an op and of all that it calls; of calls with these shapes where they are given."""
+    named: Mask = (facts.host.rows["name"] == key).to_numpy()
+    if shapes is not None:
+        named &= (facts.host.rows["shapes"] == shapes).to_numpy()
+    inside: Mask = outermost(facts.host, named) >= 0
+    return inside
+
+
+def change_optimizer(graph: Graph, factor: float) -> Changes:
+    """All that the optimizer's step does, on the host and on the device."""
+    return change_rows(graph, graph.facts.owners.phase == OPTIMIZER, factor)
+
+
 WORDS: Final[dict[str, Callable[[Graph, float], Changes]]] = {
     "launch": change_launches,
     "sync": change_syncs,
     "copy": change_copies,
     "comm": change_communication,
+    "optimizer": change_optimizer,
 }
-
-
-def owned_rows(facts: Facts, key: str, shapes: str | None = None) -> Mask:
-    """The host rows that belong to an op, or to its calls with inputs of these shapes."""
-    owner = facts.owners.row
-    rows: Mask = pick(facts.owners.name, owner, "") == key
-    if shapes is not None:
-        rows &= pick(facts.host.rows["shapes"].astype(str).to_numpy(dtype=object), owner, "") == shapes
-    return rows
 
 
 def cause_of(key: str) -> int | None:
