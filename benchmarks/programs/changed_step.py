@@ -1,6 +1,7 @@
-"""A training step on a GPU before and after one change; prints the mean time of a step.
+"""A training step on a GPU before and after one change.
 
-    python benchmarks/programs/changed_step.py adamw|item|graph [--after] [--steps N]
+    python benchmarks/programs/changed_step.py adamw|item|graph [--steps N]      trains before the change
+    python benchmarks/programs/changed_step.py adamw|item|graph --compare 6      times both in turn, 6 times each
 
 adamw: one kernel for each operation and parameter (foreach=False) -> the fused AdamW.
 item:  the norm of every gradient is read with .item() -> the norms stay on the device.
@@ -11,6 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -70,22 +72,35 @@ def graph(after: bool) -> Callable[[], None]:
     return captured.replay
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=("adamw", "item", "graph"))
-    parser.add_argument("--after", action="store_true", help="with the change")
-    parser.add_argument("--steps", type=int, default=200)
-    options = parser.parse_args()
-    torch.manual_seed(0)
-    step = {"adamw": adamw, "item": item, "graph": graph}[options.case](options.after)
-    for _ in range(WARMUP):
-        step()
+STEPS: Final[dict[str, Callable[[bool], Callable[[], None]]]] = {"adamw": adamw, "item": item, "graph": graph}
+
+
+def timed(step: Callable[[], None], steps: int) -> float:
+    """Mean time of a step, ms."""
     torch.cuda.synchronize()
     start = time.perf_counter_ns()
-    for _ in range(options.steps):
+    for _ in range(steps):
         step()
     torch.cuda.synchronize()
-    print(json.dumps({"step_ms": (time.perf_counter_ns() - start) / options.steps / 1e6}))
+    return (time.perf_counter_ns() - start) / steps / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=STEPS)
+    parser.add_argument("--steps", type=int, default=150, help="of training, or of each of the times compared")
+    parser.add_argument("--compare", type=int, metavar="PAIRS")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    before = STEPS[options.case](False)
+    timed(before, WARMUP)
+    if options.compare is None:
+        print(f"{timed(before, options.steps):.3f} ms a step")
+        return
+    after = STEPS[options.case](True)
+    timed(after, WARMUP)
+    pairs = [(timed(before, options.steps), timed(after, options.steps)) for _ in range(options.compare)]
+    print(json.dumps({"before_ms": [pair[0] for pair in pairs], "after_ms": [pair[1] for pair in pairs]}))
 
 
 if __name__ == "__main__":
