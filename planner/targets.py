@@ -9,6 +9,7 @@ from qrprof.planner.advice import Facts, advise
 from qrprof.planner.amdahl import ceiling_x
 from qrprof.planner.counts import Work, work
 from qrprof.planner.estimate import Basis, Estimate, ceiling
+from qrprof.planner.fixes import Fix, find_fixes
 from qrprof.planner.replay.levers import Levers, find_levers
 from qrprof.planner.replay.model import Model
 from qrprof.planner.roofline import Levels, remaining
@@ -31,10 +32,10 @@ class Target:
     """One thing to make faster. Times are ns of a mean step. None: withheld, the times are no shares of a step."""
 
     key: str
-    kind: str  # "op" or "gap"
+    kind: str  # "op", "gap" or "fix": a change of the program whose time lies in rows of other keys
     calls: float | None  # a step; None where it has no meaning
     ns: float
-    share: float | None
+    share: float | None  # of a step; None for a fix too
     ceiling_x: float | None
     achievable_ns: Estimate | None  # that would remain
     gain_ns: Estimate | None  # that the step would save: by replay where there is one, else by its share
@@ -81,8 +82,8 @@ def rank(
     share bounds them. Where the model is withheld, nothing but bare ceilings is estimated.
 
     The expected gain is the middle estimate; of a bare ceiling it is half of the most, which is only a rule for the
-    order. On ties the cheaper fix comes first: a gap before an op. Where the partition is withheld, times are as
-    recorded, nothing is estimated and the largest time comes first. Without a measured step (`step_ns` None) the
+    order. On ties the cheaper one comes first: a gap or a fix before an op. Where the partition is withheld, times are
+    as recorded, nothing is estimated and the largest time comes first. Without a measured step (`step_ns` None) the
     recorded step takes its place. Peaks of another kind of device than the run's are ignored.
     """
     if peaks is not None and (peaks.kind == "cpu") == partition.on_device:
@@ -97,7 +98,9 @@ def rank(
         judge(str(key), rows, calls.get(str(key), partition.calls.iloc[:0]), evidence)
         for key, rows in partition.rows.groupby("key", observed=True)
     ]
-    return sorted(found, key=lambda target: (-expected_gain(target), target.kind != "gap", target.key))
+    if levers:
+        found += [from_fix(fix, evidence) for fix in find_fixes(levers.model, run, peaks)]
+    return sorted(found, key=lambda target: (-expected_gain(target), target.kind == "op", target.key))
 
 
 def expected_gain(target: Target) -> float:
@@ -134,6 +137,24 @@ def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence)
         dont_bother=below_noise(gain, evidence) if gain else None,
         advice=advice,
         why=why,
+    )
+
+
+def from_fix(fix: Fix, evidence: Evidence) -> Target:
+    return Target(
+        key=fix.key,
+        kind="fix",
+        calls=None,
+        ns=fix.ns,
+        share=None,
+        ceiling_x=ceiling_x(evidence.step_ns, min(fix.ceiling_ns, evidence.step_ns)),
+        achievable_ns=None,
+        gain_ns=fix.gain_ns,
+        by_share_ns=None,
+        overlap=False,
+        dont_bother=below_noise(fix.gain_ns, evidence),
+        advice=fix.advice,
+        why=fix.why,
     )
 
 

@@ -155,6 +155,8 @@ def noise_line(ranking: Ranking) -> str:
 
 def label(target: Target) -> str:
     """What a row is called: a cause of lost time by its words, an op by its name."""
+    if target.kind == "fix":
+        return f"{target.key.removeprefix('fix:').replace('-', ' ')} (fix)"
     return f"{CAUSE_LABELS[target.key.removeprefix('gap:')]} (gap)" if target.kind == "gap" else short(target.key)
 
 
@@ -174,7 +176,7 @@ def gain(target: Target) -> str:
 
 
 def row(number: int, target: Target) -> list[Cell]:
-    hue = ORANGE if target.kind == "gap" else BLUE
+    hue = BLUE if target.kind == "op" else ORANGE
     return [
         str(number),
         name(label(target)),
@@ -191,12 +193,14 @@ def row(number: int, target: Target) -> list[Cell]:
 def sums(what: str, targets: Sequence[Target]) -> list[Cell]:
     shares = [target.share for target in targets if target.share is not None]
     share = sum(shares) if shares else None
-    return ["", what, in_ms(sum(target.ns for target in targets)), units.share(share), "", "", "", "", ""]
+    total = sum(target.ns for target in targets if target.kind != "fix")  # whose time lies in other rows
+    return ["", what, in_ms(total), units.share(share), "", "", "", "", ""]
 
 
 def choose(targets: Sequence[Target], top: int) -> tuple[list[Target], list[Target]]:
     """The table's rows and the others, both in the ranking's order. A large one is shown even if little is to gain."""
     large = [target for target in targets if target.share is not None and target.share >= LARGE]
+    large += [target for target in targets if target.kind == "fix" and not target.dont_bother]
     small = [target for target in targets if target not in large]
     shown = [*large, *small][:top]
     return [t for t in targets if t in shown], [t for t in targets if t not in shown]

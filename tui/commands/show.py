@@ -94,7 +94,8 @@ def page(ranking: Ranking, target: Target) -> list[RenderableType]:
     if line := work_line(roofline(ranking, target)):
         blocks.append(field("roofline", line))
     blocks += [field("advice", target.advice), field("why", target.why)]
-    blocks += ["", title("Where it goes:"), parts_table(target, frame)]
+    if len(frame):
+        blocks += ["", title("Where it goes:"), parts_table(target, frame)]
     if frame["kernel"].any():
         blocks += ["", title("Kernels:"), kernels_table(frame)]
     if calls := calls_of(ranking, frame):
@@ -148,7 +149,7 @@ def roofline(ranking: Ranking, target: Target) -> Roofline | None:
     found, peaks = ranking.partition, ranking.peaks
     rows, calls = found.rows[found.rows["key"] == target.key], found.calls[found.calls["key"] == target.key]
     known = [(part, part.todo) for part in split(target.key, rows, calls, peaks) if part.todo and part.ns]
-    if target.kind == "gap" or not known:
+    if target.kind != "op" or not known:
         return None
     main, todo = max(known, key=lambda pair: pair[0].ns)
     kind = "tf32" if main.tf32 else PEAK.get(todo.dtype, todo.dtype)

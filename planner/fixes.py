@@ -1,0 +1,146 @@
+"""Changes of the program that are no faster kernel, and what a replay says that the step would gain.
+
+A fused optimizer: one kernel updates all parameters. What its step does before its first op (it gathers parameters and
+their state) stays; the ops and the python between them go; the device moves each parameter, gradient and moment once.
+Exposed communication: collectives that hide wholly behind other work.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import orjson
+
+from qrprof.planner.estimate import Basis, Estimate
+from qrprof.planner.replay.changes import Changes, change_communication, unchanged
+from qrprof.planner.replay.graph import NONE, Graph
+from qrprof.planner.replay.model import Model, step_of
+from qrprof.profiler import units
+from qrprof.profiler.devices import Peaks
+from qrprof.profiler.events import ANNOTATION, OP, is_communication
+from qrprof.profiler.facts import Facts, launch_weight
+from qrprof.profiler.nesting import Mask, pick
+from qrprof.profiler.owners import OPTIMIZER, OPTIMIZER_STEP
+from qrprof.profiler.runinfo import RunInfo
+from qrprof.profiler.steps import weight_at
+
+FUSED: Final = {"Adam": 28, "AdamW": 28, "SGD": 12, "Adagrad": 20}  # of torch.optim, and bytes moved for a parameter
+FEW: Final = 8  # launches of an optimizer's step that is fused
+# The op that each parameter meets once in a step that is not fused.
+UPDATES: Final = ("aten::addcdiv_", "aten::add_")
+
+
+@dataclass(frozen=True)
+class Fix:
+    key: str
+    ns: float  # of a mean step, that it is about
+    gain_ns: Estimate
+    ceiling_ns: float  # that would be gained if all of it went
+    advice: str
+    why: str
+
+
+def find_fixes(model: Model, run: RunInfo, peaks: Peaks | None) -> list[Fix]:
+    """The fixes that apply to a run whose model is not withheld."""
+    found = (fused_optimizer(model, run, peaks), exposed_communication(model))
+    return [fix for fix in found if fix is not None]
+
+
+# --- the optimizer
+
+
+def fused_optimizer(model: Model, run: RunInfo, peaks: Peaks | None) -> Fix | None:
+    graph, facts = model.graph, model.graph.facts
+    name = run.step_source.removeprefix("optimizer ")
+    launched = launch_weight(facts)
+    mine = pick(facts.owners.phase == OPTIMIZER, facts.work.launch, False)
+    launches = float(launched[mine].sum())
+    if name not in FUSED or launches <= FEW:
+        return None
+    busy = float((graph.durations * launched)[mine].sum())
+    moved = FUSED[name] * updated(facts) / peaks.copy_bytes_per_s * 1e9 if peaks else 0.0
+    device = min(moved / busy, 1.0) if busy else 1.0
+    leading, inside = gathering(graph), graph.facts.owners.phase == OPTIMIZER
+    step = [
+        step_of(model, _fused(graph, inside, kept, device))
+        for kept in (leading | python(graph), leading, np.zeros(len(leading), dtype=bool))
+    ]
+    low, mid, high = (max(model.base_ns - one, 0.0) for one in step)
+    gone = step_of(model, _fused(graph, inside, np.zeros(len(leading), dtype=bool), 0.0))
+    return Fix(
+        key="fix:fused-optimizer",
+        ns=busy,
+        gain_ns=Estimate(low, max(low, mid), max(low, mid, high), Basis.ROOFLINE if peaks else Basis.CEILING),
+        ceiling_ns=max(model.base_ns - gone, 0.0),
+        advice=f"Give {name} fused=True: one kernel updates all parameters.",
+        why=f"The step of {name} launches {units.calls(launches)} kernels that take {units.time(busy)} together.",
+    )
+
+
+def updated(facts: Facts) -> float:
+    """Parameters that a mean step updates, by the shapes of the op that each of them meets once; 0: not recorded."""
+    host = facts.host
+    mine = (facts.owners.phase == OPTIMIZER) & (weight_at(facts.steps.host, host.start) > 0)
+    for op in UPDATES:
+        rows = np.flatnonzero(mine & (host.rows["name"] == op).to_numpy())
+        shapes = host.rows["shapes"].astype(str).iloc[rows]
+        weight = weight_at(facts.steps.host, host.start[rows])
+        if len(rows):
+            return float(sum(elements(text) * one for text, one in zip(shapes, weight.tolist(), strict=True)))
+    return 0.0
+
+
+def elements(shapes: str) -> float:
+    dims = orjson.loads(shapes)[0] if shapes else []
+    return float(np.prod(dims)) if dims else 0.0
+
+
+def gathering(graph: Graph) -> Mask:
+    """The segments of an optimizer's step before its first op."""
+    host, pieces = graph.facts.host, graph.segments
+    steps = (host.rows["kind"] == ANNOTATION).to_numpy() & host.rows["name"].str.startswith(OPTIMIZER_STEP).to_numpy()
+    ops = np.flatnonzero((host.rows["kind"] == OP).to_numpy() & pick(steps, host.parent, False))
+    first = np.full(len(host.start), np.iinfo(np.int64).max)
+    np.minimum.at(first, host.parent[ops], host.start[ops])
+    mine: Mask = pick(steps, pieces.row, False) & (pieces.start < pick(first, pieces.row, NONE))
+    return mine
+
+
+def python(graph: Graph) -> Mask:
+    """Segments in which no op or call runs."""
+    annotation = (graph.facts.host.rows["kind"] == ANNOTATION).to_numpy()
+    found: Mask = pick(annotation, graph.segments.row, True)
+    return found
+
+
+def _fused(graph: Graph, inside: Mask, kept: Mask, device: float) -> Changes:
+    none = unchanged(graph)
+    items = pick(inside, graph.facts.work.launch, False)
+    gone = pick(inside, graph.segments.row, False) & ~kept
+    return Changes(
+        segments=np.where(gone, 0.0, 1.0),
+        items=np.where(items, device, 1.0),
+        fixed=np.where(pick(items, graph.edges.scales, False), 0.0, 1.0),
+        floor=none.floor,
+        cut=none.cut,
+    )
+
+
+# --- communication
+
+
+def exposed_communication(model: Model) -> Fix | None:
+    graph, work = model.graph, model.graph.facts.work
+    talk = np.array([is_communication(name) for name in work.name], dtype=bool)
+    if not talk.any():
+        return None
+    exposed = max(model.base_ns - step_of(model, change_communication(graph, 0.0)), 0.0)
+    busy = float((graph.durations * launch_weight(graph.facts))[talk].sum())
+    return Fix(
+        key="fix:exposed-communication",
+        ns=busy,
+        gain_ns=Estimate(0.0, None, exposed, Basis.CEILING),
+        ceiling_ns=exposed,
+        advice="Start collectives earlier and in smaller buckets, so that they run beside the backward pass.",
+        why=f"Collectives take {units.time(busy)} of device time a step, of which {units.time(exposed)} hold it up.",
+    )
