@@ -43,6 +43,7 @@ CATEGORY: Final = {
     MEMSET: "gpu_memset",
     SYNC: "cuda_sync",
 }
+NOTHING_AWAITED: Final = [DEFAULTS["awaits"], DEFAULTS["awaits_stream"]]
 FOUND: Final = 1  # the process of what was found out
 
 Write = Callable[[str], Any]
@@ -68,15 +69,21 @@ class Written(NamedTuple):
 
 
 def export(trace: Trace, path: Path, run: RunInfo | None = None, redacted: bool = False) -> Written:
-    """Write the trace with its gaps and QR calls to `path`, gzipped where that ends in .gz.
+    """`export_facts` of a trace. Raises QrprofError where the trace is empty, too."""
+    return export_facts(find_facts(trace, run), path, run, redacted)
+
+
+def export_facts(
+    facts: Facts, path: Path, run: RunInfo | None = None, redacted: bool = False, known: Sequence[Slice] = ()
+) -> Written:
+    """Write a trace with its gaps and QR calls to `path`, gzipped where that ends in .gz; `known` is drawn beside them.
 
     With `redacted`, texts hold no paths, users, hosts or tokens (`redact`). An old file is replaced once the new one
-    is whole. Raises QrprofError where the trace is empty or the file cannot be written.
+    is whole. Raises QrprofError where the file cannot be written.
     """
-    facts = find_facts(trace, run)
-    redact = _redactor(trace, run) if redacted else str
+    redact = _redactor(facts.trace, run) if redacted else str
     with replacing(path) as file:
-        return _write(facts, run, redact, file.write)
+        return _write(facts, run, redact, file.write, known)
 
 
 @contextmanager
@@ -100,11 +107,12 @@ def _redactor(trace: Trace, run: RunInfo | None) -> Redact:
     return redactor([*texts, *(run.command if run else ()), run.cwd if run else ""], names_here())
 
 
-def _write(facts: Facts, run: RunInfo | None, redact: Redact, write: Write) -> Written:
+def _write(facts: Facts, run: RunInfo | None, redact: Redact, write: Write, known: Sequence[Slice]) -> Written:
     idle, steps = find_idle(facts, run), find_panels(facts)
     calls = [call for call in by_call(steps) if call.start is not None]
     gaps = idle.gaps or []
-    found = [*map(_gap, gaps), *map(_call, calls), *(_block(step) for step in steps if step.part and step.kernels)]
+    blocks = [_block(step) for step in steps if step.part and step.kernels]
+    found = [*known, *map(_gap, gaps), *map(_call, calls), *blocks]
     devices = {device.index: redact(device.name) for device in _devices(run)}
     places = find_places(facts.trace.events, devices, facts.steps.thread)
     write(f'{{"displayTimeUnit": "ms", {_head(facts, run, redact)}"traceEvents": [')
@@ -154,11 +162,10 @@ def _write_rows(events: pd.DataFrame, places: Places, redact: Redact, write: Wri
     inputs = [f'"Input Dims": {shapes}, ' if shapes else "" for shapes in events["shapes"].cat.categories]
     types = [f'"Input type": {_dump(kinds.split(","))}, ' if kinds else "" for kinds in events["dtypes"].cat.categories]
     coded = [events[column].cat.codes.tolist() for column in ("kind", "name", "shapes", "dtypes")]
-    plain = [
-        events[column].tolist() for column in ("start", "end", "device", "track", "correlation", "sequence", "bytes")
-    ]
+    whole = ("start", "end", "device", "track", "correlation", "sequence", "bytes", "awaits", "awaits_stream")
+    plain = [events[column].tolist() for column in whole]
     for row in zip(*coded, *plain, places.pid.tolist(), places.tid.tolist(), strict=True):
-        kind, name, shapes, dtypes, start, end, device, track, correlation, sequence, size, pid, tid = row
+        kind, name, shapes, dtypes, start, end, device, track, correlation, sequence, size, *awaited, pid, tid = row
         args = inputs[shapes] + types[dtypes]
         if device != HOST:
             args += f'"device": {device}, "stream": {track}, '
@@ -168,6 +175,8 @@ def _write_rows(events: pd.DataFrame, places: Places, redact: Redact, write: Wri
             args += f'"Sequence number": {sequence}, '
         if size != DEFAULTS["bytes"]:
             args += f'"bytes": {size}, '
+        if awaited != NOTHING_AWAITED:
+            args += '"wait_on_cuda_event_record_corr_id": {}, "wait_on_stream": {}, '.format(*awaited)
         write(
             f',\n{{"ph": "X", "cat": {kinds[kind]}, "name": {names[name]}, "pid": {pid}, "tid": {tid}, '
             f'"ts": {us(start)}, "dur": {us(end - start)}, "args": {{{args[:-2]}}}}}'
