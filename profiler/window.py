@@ -69,7 +69,7 @@ class Window:
     def stop(self, *, another_follows: bool = False) -> None:
         """End the profile; waits for the device."""
         self.running = False
-        # Kineto's teardown waits for a call to CUDA: where none is to come it would wait for ever.
+        # Kineto's teardown waits for a call to CUDA (the end of `save`): where none is to come, it hangs the exit.
         leaves = self.device and not another_follows
         with self.turn.taken(), tearing_down() if leaves else nullcontext():
             self._profile.stop()
@@ -79,6 +79,8 @@ class Window:
 
         export_chrome_trace reports no failed write, so the end of what it wrote is checked.
         """
+        import torch
+
         plain = path.with_suffix(".tmp.json")
         packed = path.with_suffix(".tmp.gz")
         try:
@@ -90,6 +92,8 @@ class Window:
         finally:
             plain.unlink(missing_ok=True)
             packed.unlink(missing_ok=True)
+            if self.device:
+                torch.cuda.synchronize()
 
 
 @contextmanager
