@@ -19,6 +19,7 @@ from qrprof.profiler.steps import weight_at
 def build(facts: Facts) -> Graph:
     """The graph of a trace, with all durations as recorded."""
     host, work, steps = facts.host, facts.work, facts.steps
+    zero = int(min(facts.trace.events["start"].min(), steps.host.start.min(), steps.device.start.min()))
     records = find_records(facts)
     told = awaited_by_items(facts, records)
     bursts, waiting, limits = find_bursts(facts), find_waits(facts, records), find_limits(facts)
@@ -26,11 +27,11 @@ def build(facts: Facts) -> Graph:
     called = rules.called[rules.called >= 0]
     at_start = rules.at_start[rules.called >= 0]
     launching = points(host.track[called], np.where(at_start, host.start[called], host.end[called]), OWN)
-    marks = points(steps.thread, np.concatenate([steps.host.start, steps.host.end]), OWN)
+    marks = points(steps.thread, _marks(facts), OWN)
     wanted = [*bursts.points(), *waiting.points(facts), launching, marks, limits.points(facts)]
     placed, nodes = number(wanted)
     waits = _all([bursts.waiting(), waiting.waiting(facts), limits.waiting(facts)])
-    lines = lay(facts, placed, waits, nodes[2])
+    lines = lay(facts, placed, waits, nodes[2], zero)
     item0 = FIRST_POINT + len(placed.time)
     calls = np.full(len(work.start), NONE)
     calls[rules.called >= 0] = nodes[6]
@@ -40,10 +41,10 @@ def build(facts: Facts) -> Graph:
         bursts.edges(*nodes[:4]),
         waiting.edges(item0, nodes[5]),
         limits.edges(facts, item0, calls),
-        find_edges(facts, rules, told, item0, calls),
+        find_edges(facts, rules, told, item0, calls, zero),
         _bound_edges(facts, nodes[7], bounds, item0),
     )
-    times = np.concatenate([[0], placed.time, work.start, np.concatenate([steps.device.start, steps.device.end])])
+    times = np.concatenate([[zero], placed.time, work.start, np.concatenate([steps.device.start, steps.device.end])])
     ranks = np.concatenate([[0], placed.rank, np.full(len(work.start), DEVICE), np.full(len(bounds), BOUNDARY)])
     all_nodes = Nodes(times, ranks)
     kept, order, place = arrange(all_nodes, found)
@@ -61,6 +62,13 @@ def build(facts: Facts) -> Graph:
         durations=(work.end - work.start).astype(np.float64),
         explained=float(rules.explained[counted].mean()) if counted.any() else None,
     )
+
+
+def _marks(facts: Facts) -> Ints:
+    """When the host passes the steps' boundaries. After its last event nothing says that it does anything."""
+    last = facts.host.end.max(initial=facts.steps.host.start[0])
+    marks: Ints = np.minimum(np.concatenate([facts.steps.host.start, facts.steps.host.end]), last)
+    return marks
 
 
 def _all(parts: Sequence[Waiting]) -> Waiting:

@@ -15,8 +15,8 @@ from qrprof.planner.replay.graph import HANDOVER, HOST, ORIGIN, START, Edges, No
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.nesting import Floats, Ints, distinct, row_at, segments
 
-# The order of nodes of one instant: who hands over, a host's own, device work, who waited for it, who takes over.
-HANDS, OWN, DEVICE, WAITED, TAKES, BOUNDARY = range(6)
+# The order of nodes of one instant: a wait is over before its thread goes on, and a thread's launch before the work.
+WAITED, TAKES, HANDS, OWN, DEVICE, BOUNDARY = range(6)
 FIRST_POINT: Final = 1  # the node after ORIGIN
 
 
@@ -69,11 +69,13 @@ def number(wanted: Sequence[Points]) -> tuple[Points, list[Ints]]:
     return Points(*columns[:, fresh]), np.split(node, sizes)
 
 
-def lay(facts: Facts, placed: Points, waiting: Waiting, handed: Ints) -> Lines:
-    """Lay out the threads on which points are placed. `handed` are the nodes that start when another thread says so."""
+def lay(facts: Facts, placed: Points, waiting: Waiting, handed: Ints, zero: int) -> Lines:
+    """Lay out the threads on which points are placed. `handed` are the nodes that start when another thread
+    says so; `zero` is the time of ORIGIN.
+    """
     pieces = [_segments(facts, placed, waiting, thread) for thread in np.unique(placed.thread).tolist()]
     found = Segments(**{name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in vars(pieces[0])})
-    return Lines(placed.thread, Nodes(placed.time, placed.rank), found, _chains(facts, placed, handed))
+    return Lines(placed.thread, Nodes(placed.time, placed.rank), found, _chains(facts, placed, handed, zero))
 
 
 def _segments(facts: Facts, placed: Points, waiting: Waiting, thread: int) -> Segments:
@@ -97,17 +99,17 @@ def _segments(facts: Facts, placed: Points, waiting: Waiting, thread: int) -> Se
     )
 
 
-def _chains(facts: Facts, placed: Points, handed: Ints) -> Edges:
+def _chains(facts: Facts, placed: Points, handed: Ints, zero: int) -> Edges:
     """Each point after the one before it on its thread; a thread's first point after the steps' own thread."""
     node = np.arange(len(placed.time)) + FIRST_POINT
     opens = np.append(True, np.diff(placed.thread) != 0)[: len(node)]
     waits_for_another = np.isin(node, handed)
     follows = node[~opens & ~waits_for_another]
     chain = edges(follows - 1, follows, HOST, stretch=follows)
-    return together(chain, _starts(facts, placed, node[opens & ~waits_for_another]))
+    return together(chain, _starts(facts, placed, node[opens & ~waits_for_another], zero))
 
 
-def _starts(facts: Facts, placed: Points, first: Ints) -> Edges:
+def _starts(facts: Facts, placed: Points, first: Ints, zero: int) -> Edges:
     """Threads that nothing starts keep their distance from what the steps' thread did last before them."""
     time = placed.time[first - FIRST_POINT]
     main = np.flatnonzero(placed.thread == facts.steps.thread) + FIRST_POINT
@@ -115,7 +117,7 @@ def _starts(facts: Facts, placed: Points, first: Ints) -> Edges:
     on_main = np.isin(first, main) | (place < 0)
     anchor = np.append(main, ORIGIN)[place]
     source = np.where(on_main, ORIGIN, anchor)
-    since = np.where(on_main, 0, np.append(placed.time, 0)[anchor - FIRST_POINT])
+    since = np.where(on_main, zero, np.append(placed.time, zero)[anchor - FIRST_POINT])
     kind = np.where(on_main, START, HANDOVER)
     found = edges(source, first, START, fixed=(time - since).astype(np.float64))
     return Edges(**{**vars(found), "kind": kind})

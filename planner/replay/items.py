@@ -18,7 +18,7 @@ from qrprof.planner.replay.waits import blocking_copies, ended_last
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.gaps import THRESHOLD_NS
 from qrprof.profiler.nesting import Floats, Ints, Mask, Strings, pick
-from qrprof.profiler.work import Work
+from qrprof.profiler.work import AFTER_ALL, Work
 
 FEW: Final = 3  # a median of fewer says nothing
 DELAY_NS, PAUSE_NS = 2000.0, 1000.0  # where a trace has no samples: usual on A100 to H200
@@ -42,47 +42,61 @@ class Rules:
     explained: Mask  # that is 3 us at most
 
 
+@dataclass(frozen=True)
+class Times:
+    """ns since the first item of work: nanoseconds since 1970 would not fit a float."""
+
+    start: Ints
+    end: Ints
+    call_start: Ints  # by host row
+    call_end: Ints
+
+
+def times_of(facts: Facts) -> Times:
+    host, work = facts.host, facts.work
+    zero = work.start.min(initial=AFTER_ALL)
+    return Times(work.start - zero, work.end - zero, host.start - zero, host.end - zero)
+
+
 def find_rules(facts: Facts, told: tuple[Ints, Ints]) -> Rules:
     """`told` are pairs of items: the first waits for the second, on another stream, as the trace records it."""
-    work = facts.work
+    work, at = facts.work, times_of(facts)
     previous = previous_on_stream(work)
-    free = _moments(work.end, previous)
+    free = _moments(at.end, previous)
     blocks = blocking_copies(facts)
-    called = np.where(blocks, _moments(facts.host.start, work.launch), _moments(facts.host.end, work.launch))
+    called = np.where(blocks, _moments(at.call_start, work.launch), _moments(at.call_end, work.launch))
     idle = (called >= free) & (called > NEVER) & _first_of_launch(work)
-    delay = _typical([work.kind, work.name], work.start - called, idle & ~blocks, DELAY_NS)
-    delay = np.where(blocks, work.start - called, delay)  # the host stages the data, which takes as long as it does
+    delay = _typical([work.kind, work.name], at.start - called, idle & ~blocks, DELAY_NS)
+    delay = np.where(blocks, at.start - called, delay)  # the host stages the data, which takes as long as it does
     inside = (work.launch >= 0) & (work.launch == pick(work.launch, previous, NONE))
     kinds = pick(work.kind, previous, "") + np.where(inside, " inside ", " ") + work.kind
     pause, longest = (
-        np.minimum(_typical([kinds, work.name], work.start - free, free > called, PAUSE_NS, at), THRESHOLD_NS)
-        for at in (0.5, USUAL)
+        np.minimum(_typical([kinds, work.name], at.start - free, free > called, PAUSE_NS, quantile), THRESHOLD_NS)
+        for quantile in (0.5, USUAL)
     )
     awaited = _told(work, told)
-    late = work.start - np.maximum.reduce([called + delay, free + pause, _moments(work.end, awaited)])
+    late = at.start - np.maximum.reduce([called + delay, free + pause, _moments(at.end, awaited)])
     awaited = np.where(awaited >= 0, awaited, _likely(work, late > THRESHOLD_NS))
-    since = work.start - _moments(work.end, awaited)
+    since = at.start - _moments(at.end, awaited)
     wait = _typical([pick(work.kind, awaited, "") + work.kind], since, awaited >= 0, PAUSE_NS)
-    return _settle(facts, Rules(work.launch, blocks, delay, previous, pause, awaited, wait, longest, blocks))
+    return _settle(at, Rules(work.launch, blocks, delay, previous, pause, awaited, wait, longest, blocks))
 
 
-def _settle(facts: Facts, typical: Rules) -> Rules:
+def _settle(at: Times, typical: Rules) -> Rules:
     """Delays shortened where the item started earlier than the typical ones let it, and what is left where later.
 
     `residual` of `typical` is the longest usual pause.
     """
-    host, work = facts.host, facts.work
-    start = work.start
-    ends = _moments(host.end, typical.called)
-    at_start = typical.at_start | (start < ends)
-    called = np.where(at_start, _moments(host.start, typical.called), ends)
+    ends = _moments(at.call_end, typical.called)
+    at_start = typical.at_start | (at.start < ends)
+    called = np.where(at_start, _moments(at.call_start, typical.called), ends)
     # An item that came before its call had returned follows it as it did.
-    delay = np.where(at_start & ~typical.at_start, start - called, np.minimum(typical.delay, start - called))
-    pause = np.minimum(typical.pause, start - _moments(work.end, typical.previous))
-    wait = np.minimum(typical.wait, start - _moments(work.end, typical.awaited))
-    rules = [called + delay, _moments(work.end, typical.previous) + pause, _moments(work.end, typical.awaited) + wait]
+    delay = np.where(at_start & ~typical.at_start, at.start - called, np.minimum(typical.delay, at.start - called))
+    pause = np.minimum(typical.pause, at.start - _moments(at.end, typical.previous))
+    wait = np.minimum(typical.wait, at.start - _moments(at.end, typical.awaited))
+    rules = [called + delay, _moments(at.end, typical.previous) + pause, _moments(at.end, typical.awaited) + wait]
     latest = np.maximum.reduce(rules)
-    residual = np.where(latest > NEVER, start - latest, 0.0)
+    residual = np.where(latest > NEVER, at.start - latest, 0.0)
     return Rules(
         called=typical.called,
         at_start=at_start,
@@ -96,8 +110,11 @@ def _settle(facts: Facts, typical: Rules) -> Rules:
     )
 
 
-def find_edges(facts: Facts, rules: Rules, told: tuple[Ints, Ints], item0: int, calls: Ints) -> Edges:
-    """Into the nodes of the items, which begin at `item0`; `calls` are the nodes of their launching calls."""
+def find_edges(facts: Facts, rules: Rules, told: tuple[Ints, Ints], item0: int, calls: Ints, zero: int) -> Edges:
+    """Into the nodes of the items, which begin at `item0`; `calls` are the nodes of their launching calls.
+
+    `zero` is the time of ORIGIN.
+    """
     work = facts.work
     item = np.arange(len(work.start))
     parts = []
@@ -125,7 +142,7 @@ def find_edges(facts: Facts, rules: Rules, told: tuple[Ints, Ints], item0: int, 
     parts.append(edges(item0 + awaited, item0 + waiter, WAIT, fixed=since, item=awaited, scales=waiter))
     free = item[(rules.called < 0) & (rules.previous < 0) & (rules.awaited < 0)]
     origin = np.full(len(free), ORIGIN)
-    return together(*parts, edges(origin, item0 + free, START, fixed=work.start[free].astype(np.float64)))
+    return together(*parts, edges(origin, item0 + free, START, fixed=(work.start[free] - zero).astype(np.float64)))
 
 
 def previous_on_stream(work: Work) -> Ints:

@@ -50,7 +50,8 @@ def find_limits(facts: Facts) -> Limits:
     kept = work.start[earlier] <= host.end[row] + CLOCKS_NS  # else the queue is longer on this device
     earlier, later, row = earlier[kept], later[kept], row[kept]
     blocked = work.start[earlier] > host.start[row]
-    own = np.minimum(quickest(facts, row), host.end[row] - host.start[row]).astype(np.float64)
+    free = np.setdiff1d(work.launch[work.launch >= 0], row[blocked])
+    own = quickest(facts, free, row).astype(np.float64)
     return Limits(row, later, earlier, blocked, own)
 
 

@@ -1,12 +1,14 @@
 """Host calls that wait for the device: synchronisation, and copies that block their caller.
 
 A call waited for the item that the trace's own records say, else for what ended last before the call did, of what was
-launched before it. It then took its own time, that of the quickest call of its name, and what lies between the item's
+launched before it. It then took its own time, that of the quickest call of its name that found the device done, and
+what lies between the item's
 end and the call's is the way back. A call that found the device done depends on the same item, in case the host comes
 earlier.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -14,11 +16,13 @@ from qrprof.planner.replay.graph import NONE, Edges, edges
 from qrprof.planner.replay.graph import SYNC as SYNC_EDGE
 from qrprof.planner.replay.hosts import OWN, WAITED, Points, Waiting, points
 from qrprof.planner.replay.records import CLOCKS_NS, Records, awaited_by_calls
-from qrprof.profiler.events import COPY, RUNTIME
+from qrprof.profiler.events import COPY
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.idle import SYNC as SYNC_CAUSE
 from qrprof.profiler.nesting import Floats, Ints, Mask, pick
 from qrprof.profiler.work import AFTER_ALL, Work
+
+USUAL_NS: Final = 2000  # that a call takes itself, where all of its name wait
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,8 @@ def find_waits(facts: Facts, records: Records) -> Waits:
     item = np.where(copied[row] >= 0, copied[row], np.where(pick(work.end, told, AFTER_ALL) <= latest, told, NONE))
     item = np.where(item >= 0, item, ended_last(work, latest, host.start[row]))
     ended = pick(work.end, item, 0)
-    least = quickest(facts, row)
     waited = (item >= 0) & (ended > host.start[row])
+    least = quickest(facts, row[~waited], row)
     back = np.where(waited, host.end[row] - ended, np.minimum(least, host.end[row] - ended))
     own = np.where(waited, least, host.end[row] - host.start[row])
     return Waits(row, item, own.astype(np.float64), back.astype(np.float64))
@@ -84,11 +88,13 @@ def ended_last(work: Work, times: Ints, launched: Ints) -> Ints:
     return pick(order, place, -1)
 
 
-def quickest(facts: Facts, row: Ints) -> Ints:
-    """ns of the quickest call of the same name."""
+def quickest(facts: Facts, free: Ints, row: Ints) -> Ints:
+    """ns of the quickest call of the same name among `free`, which did not wait; no more than the call itself took."""
     host = facts.host
-    codes = host.rows["name"].cat.codes.to_numpy()
-    calls = np.flatnonzero((host.rows["kind"] == RUNTIME).to_numpy())
-    least = np.full(len(host.rows["name"].cat.categories), AFTER_ALL)
-    np.minimum.at(least, codes[calls], (host.end - host.start)[calls])
-    return least[codes[row]]
+    names = host.rows["name"].cat
+    codes = names.codes.to_numpy()
+    took = host.end - host.start
+    least = np.full(len(names.categories), AFTER_ALL)
+    np.minimum.at(least, codes[free], took[free])
+    found: Ints = np.minimum(np.where(least == AFTER_ALL, USUAL_NS, least)[codes[row]], took[row])
+    return found
