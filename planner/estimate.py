@@ -11,6 +11,7 @@ class Basis(StrEnum):
     TABLE = "TABLE"  # the same, from a shipped table of this GPU model
     ROOFLINE = "ROOFLINE"  # flops and bytes of the shapes over measured peaks and a class efficiency
     CEILING = "CEILING"  # the time goes to zero: a bound, not a forecast
+    ASSUMED = "ASSUMED"  # a person said how long it would take
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
 """The only formatter and parser of quantities. Three significant digits, the unit always printed."""
 
 import math
+import re
 
 MISSING = "–"  # not measured; never 0
 
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_NUMBER = r"([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_DURATION = re.compile(_NUMBER + r" ?(ns|[uµμ]s|ms|s)", re.ASCII)  # micro sign and mu
+_RATIO = re.compile(_NUMBER + " ?x")
 
 
 def digits(value: float) -> str:
@@ -28,6 +32,19 @@ def time(ns: float | None) -> str:
     return f"{digits(ns)} ns"
 
 
+def parse_time(text: str) -> float:
+    """ns of a duration as `time` prints one: `120us`, `1.5 ms`, `1,200 s`. Raises ValueError for anything else."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no time: give a number and a unit, such as 120us, 1.5ms or 800ns")
+    unit = re.sub("[µμ]", "u", found[2])
+    return _number(found[1]) * next(scale for scale, name in _TIME if name == unit)
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
 def share(fraction: float | None) -> str:
     """A share in 0..1 as `12.3 %`."""
     return MISSING if fraction is None else f"{100 * fraction:.1f} %"
@@ -40,6 +57,14 @@ def ratio(x: float | None) -> str:
     if math.isinf(x):
         return "inf"
     return f"{x:.2f}x" if x < 10 else f"{x:.1f}x" if x < 100 else ">100x"
+
+
+def parse_ratio(text: str) -> float:
+    """A speedup as `ratio` prints one up to 100: `4x`, `1.25x`. Raises ValueError for anything else."""
+    found = _RATIO.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no speedup: give a number and an x, such as 4x")
+    return _number(found[1])
 
 
 def size(count: float | None) -> str:

@@ -32,6 +32,7 @@ COMMANDS = (
     Entry("panels", "qrprof.tui.commands.panels", "Take QR calls apart into the phases of their block columns."),
     Entry("ranks", "qrprof.tui.commands.ranks", "Compare the ranks of a run: who waits for whom."),
     Entry("diff", "qrprof.tui.commands.diff", "Compare two runs: what takes more or less time."),
+    Entry("whatif", "qrprof.tui.commands.whatif", "Predict the step if parts of it took another time."),
     Entry("path", "qrprof.tui.commands.path", "Show the critical path: what the step waits for."),
     Entry("predictions", "qrprof.tui.commands.predictions", "Compare what was predicted with what was measured."),
     Entry("export", "qrprof.tui.commands.export", "Write a run as a file for another program."),
