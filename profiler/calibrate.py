@@ -1,12 +1,15 @@
 """From recorded times to the unprofiled step: T = the mean unprofiled step.
 
-Device: busy rows keep their recorded durations, since a profiler hardly slows a kernel; the idle rows, which
-are the host's doing, take one factor f = (T - busy) / idle. CPU: rows of linalg ops that the recorder timed
-without the profiler take those times, all others the factor f = (T - timed) / (recorded - their recorded part).
+What is calibrated are pieces: stretches of time in which no thread's innermost row changes. Some keep a known time: on
+a device its busy time as recorded, since a profiler hardly slows a kernel; on a CPU linalg ops that the recorder timed
+without the profiler. The others, which are the host's doing, lose the profiler's cost. It falls on the begin and end of
+each recorded event, whatever the event took, so each piece loses the same ns, but keeps LOWEST of its time; what it
+loses is found so that all pieces sum to T. Where the unprofiled step is the longer one they take one factor.
 
-Nothing is calibrated (the partition is withheld) where busy exceeds T by more than 2 %, or f is outside
-0.3..1.1. A step that was recorded within 2 % of T is undisturbed: there f, a ratio of small differences,
-says nothing. On a device all its rows take the factor T / recorded; on a CPU they do so where f is out of bounds.
+Nothing is calibrated (the partition is withheld) where busy time exceeds T by more than 2 %, or where the others
+together would shrink or grow by a factor outside 0.3..1.1. A step that was recorded within 2 % of T is undisturbed:
+there that factor, a ratio of small differences, says nothing. On a device all its pieces take the factor T / recorded;
+on a CPU they do so where the other one is out of bounds.
 """
 
 from collections import defaultdict
@@ -17,44 +20,70 @@ import numpy as np
 import pandas as pd
 
 from qrprof.profiler import units
+from qrprof.profiler.facts import Facts, feeding_threads
+from qrprof.profiler.idle import Pieces, blame
 from qrprof.profiler.linalg import LINALG_DRIVERS, Signature, by_signature, row_signature
-from qrprof.profiler.nesting import Floats
+from qrprof.profiler.nesting import Floats, Ints
 from qrprof.profiler.runinfo import RunInfo
+from qrprof.profiler.steps import weight_at
+from qrprof.profiler.sums import Columns
 
 TOLERANCE: Final = 0.02  # of T
-LOWEST, HIGHEST = 0.3, 1.1  # of the factor
+INPUTS: Final = ("key", "shapes", "dtypes")
+LOWEST, HIGHEST = 0.3, 1.1  # of what remains of a piece, and of all pieces together
 
 
 @dataclass(frozen=True)
 class Calibration:
-    ns: Floats  # by row, per mean unprofiled step; as recorded where there is no factor
-    factor: float | None
+    ns: Floats  # by piece, per mean unprofiled step; as recorded where nothing is calibrated
+    factor: float | None  # of the pieces without a known time, together
     withheld: str | None = None
 
 
-def calibrate(rows: pd.DataFrame, run: RunInfo, on_device: bool) -> Calibration:
-    """Scale the `recorded_ns` of a partition's rows so that they sum to the unprofiled step."""
-    recorded = rows["recorded_ns"].to_numpy(dtype=np.float64)
-    step = run.step_ns()
+def calibrate(recorded: Floats, weight: Floats, known: Floats, run: RunInfo | None, on_device: bool) -> Calibration:
+    """Make pieces sum to the unprofiled step.
+
+    By piece: `recorded` ns per mean step, the `weight` of its step in the mean step, and the `known` ns that it keeps,
+    NaN where it has to be found. Without a record, or a timed step, pieces stay as recorded.
+    """
+    step, total = run.step_ns() if run else None, float(recorded.sum())
     if step is None:
         return Calibration(recorded, None)
-    undisturbed = abs(step - recorded.sum()) <= TOLERANCE * step
+    undisturbed = abs(step - total) <= TOLERANCE * step
     if on_device and undisturbed:
         return uniform(recorded, step)
-    fixed = recorded.copy() if on_device else timed(rows, run)
-    kept = (rows["kind"] == "op").to_numpy() if on_device else ~np.isnan(fixed)
-    held, rest = float(fixed[kept].sum()), float(recorded[~kept].sum())
+    sought = np.isnan(known)
+    held, rest = float(known[~sought].sum()), float(recorded[sought].sum())
     factor = (step - held) / rest if rest > 0 else float("inf")
-    reason = refusal(step, float(recorded.sum()), held, factor, on_device)
+    reason = refusal(step, total, held, factor, on_device)
     if reason is None:
-        return Calibration(np.where(kept, fixed, recorded * factor), factor)
+        ns = known.copy()
+        ns[sought] = fitted(recorded[sought], weight[sought], step - held)
+        return Calibration(ns, factor)
     return uniform(recorded, step) if undisturbed else Calibration(recorded, None, reason)
 
 
-def calibrate_idle(busy_ns: float, idle_ns: float, run: RunInfo | None) -> Calibration:
-    """The factor of a device's idle time, as `calibrate` gives it; none without a record."""
-    rows = pd.DataFrame({"kind": ["op", "gap"], "recorded_ns": [busy_ns, idle_ns]})
-    return calibrate(rows, run, on_device=True) if run else Calibration(rows["recorded_ns"].to_numpy(), None)
+def fitted(recorded: Floats, weight: Floats, total: float) -> Floats:
+    """Pieces that sum to `total`, which must be at least LOWEST of their sum."""
+    surplus = float(recorded.sum()) - total
+    ns = recorded if surplus <= 0 else without_cost(recorded, cost_of(recorded, weight, surplus) * weight)
+    closed: Floats = ns * (total / ns.sum())
+    return closed
+
+
+def cost_of(recorded: Floats, weight: Floats, surplus: float) -> float:
+    """The cost, ns, by which pieces lose `surplus` in all."""
+    most = (1 - LOWEST) * recorded / weight  # the cost from which on a piece loses no more
+    order = np.argsort(most)
+    most, losing = most[order], weight[order][::-1].cumsum()[::-1]
+    lost = np.cumsum(np.diff(most, prepend=0.0) * losing)
+    return float(np.interp(surplus, np.append(0.0, lost), np.append(0.0, most)))
+
+
+def without_cost(recorded: Floats, cost: Floats | float) -> Floats:
+    """What remains of times that hold a cost of the profiler's."""
+    remains: Floats = np.maximum(recorded - cost, LOWEST * recorded)
+    return remains
 
 
 def uniform(recorded: Floats, step: float) -> Calibration:
@@ -62,23 +91,49 @@ def uniform(recorded: Floats, step: float) -> Calibration:
     return Calibration(recorded * factor, factor)
 
 
-def timed(rows: pd.DataFrame, run: RunInfo) -> Floats:
-    """By row the host time that the recorder measured for its linalg op without the profiler; NaN: not measured.
+@dataclass(frozen=True)
+class DeviceTimes:
+    """The steps' device windows in pieces: items of work, and idle time as `idle.blame` cuts it."""
 
-    A measured time is spread over its rows (phases, places) as they were recorded.
+    queued: Pieces  # as recorded
+    starved: Pieces
+    busy_ns: Floats  # by item of work, calibrated
+    queued_ns: Floats  # by piece
+    starved_ns: Floats
+    calibration: Calibration  # of all of these
+
+
+def calibrate_device(facts: Facts, run: RunInfo | None) -> DeviceTimes:
+    """Calibrate the time of the devices: see `calibrate`."""
+    busy = facts.swept.ns
+    queued, starved = blame(facts.host, facts.causes, facts.work, facts.swept.idle, feeding_threads(facts))
+    recorded = np.concatenate([busy, queued.ns, starved.ns])
+    starts = np.concatenate([facts.work.start, queued.start, starved.start])
+    known = np.concatenate([busy, np.full(len(recorded) - len(busy), np.nan)])
+    found = calibrate(recorded, weight_at(facts.steps.device, starts), known, run, on_device=True)
+    busy_ns, queued_ns, starved_ns = np.split(found.ns, np.cumsum([len(busy), len(queued.ns)]))
+    return DeviceTimes(queued, starved, busy_ns, queued_ns, starved_ns, found)
+
+
+def timed(pieces: Columns, recorded: Floats, run: RunInfo | None) -> Floats:
+    """By piece of an op the time that the recorder measured without the profiler; NaN: it is of no such linalg op.
+
+    `pieces` has the columns key, shapes and dtypes. A measured time is spread over its pieces as they were recorded.
     """
-    measured = by_signature([call for call in run.linalg if call.device == "cpu" and call.ns_per_step is not None])
-    groups: dict[Signature, list[int]] = defaultdict(list)
-    for number, key in enumerate(zip(rows["key"], rows["shapes"], rows["dtypes"], strict=True)):
-        signature = row_signature(*key) if key[0] in LINALG_DRIVERS else None
+    calls = run.linalg if run else []
+    measured = by_signature([call for call in calls if call.device == "cpu" and call.ns_per_step is not None])
+    drivers = np.flatnonzero(pd.Series(pieces["key"], dtype=object).isin(LINALG_DRIVERS).to_numpy())
+    inputs = pd.DataFrame({name: pieces[name][drivers] for name in INPUTS}, dtype=object)
+    groups: dict[Signature, list[Ints]] = defaultdict(list)
+    for places in inputs.groupby(list(INPUTS), sort=False).indices.values():
+        signature = row_signature(*inputs.iloc[places[0]])
         if signature in measured:
-            groups[signature].append(number)
-    found = np.full(len(rows), np.nan)
-    recorded = rows["recorded_ns"].to_numpy(dtype=np.float64)
-    for signature, numbers in groups.items():
-        part = recorded[numbers]
-        if part.sum() > 0:
-            found[numbers] = part * sum(call.ns_per_step or 0.0 for call in measured[signature]) / part.sum()
+            groups[signature].append(drivers[places])
+    found = np.full(len(recorded), np.nan)
+    for signature, parts in groups.items():
+        mine = np.concatenate(parts)
+        spent = sum(call.ns_per_step or 0.0 for call in measured[signature])
+        found[mine] = recorded[mine] * spent / recorded[mine].sum()
     return found
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from qrprof.profiler.blame import blame_gaps
-from qrprof.profiler.calibrate import calibrate_idle
+from qrprof.profiler.calibrate import DeviceTimes, calibrate_device
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts, find_facts, only_device
-from qrprof.profiler.nesting import Floats, pick
+from qrprof.profiler.nesting import Floats, Ints, pick
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import Windows, window_at
 from qrprof.profiler.trace import Trace
@@ -66,7 +66,7 @@ class Idle:
     coverage: Coverage
     recorded_ns: float  # the mean recorded step
     step_ns: float | None  # the mean unprofiled step; None: never timed
-    factor: float | None  # from recorded to unprofiled time, of the idle time that all devices share
+    factor: float | None  # from recorded to unprofiled time, of all the idle time that all devices share
     withheld: str | None  # why gaps have no shares; with `gaps` None: why there are none
     devices: tuple[DeviceIdle, ...]
     gaps: list[Gap] | None  # by device and time; None: withheld
@@ -91,10 +91,10 @@ def find_idle(facts: Facts, run: RunInfo | None) -> Idle:
     missing = coverage.abstains or (None if (swept.ns > 0).any() else NO_DEVICE)
     if missing:
         return Idle(coverage, recorded, step, None, missing, (), None)
-    busy = float(swept.ns.sum())
-    calibration = calibrate_idle(busy, recorded - busy, run)
-    shared = _Shared(swept.idle, float(calibration.ns[0]) / busy, calibration.factor or 1.0)
+    times = calibrate_device(facts, run)
+    calibration = times.calibration
     mean = None if calibration.withheld else step or recorded
+    shared = _shared(facts, times)
     found = [
         _device(only_device(facts, device), shared, mean)
         for device in np.unique(facts.work.device[swept.ns > 0]).tolist()
@@ -135,24 +135,35 @@ def by_cause(idle: Idle) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Idle time that all devices share takes its factor; where another one works, that of device work.
+    """Idle time that all devices share, in pieces. Where another device works, idle time takes the factor of its work.
 
     So the busy and the idle time of each device sum to the step.
     """
 
-    idle: Windows
+    start: Ints
+    recorded: Floats  # ns per mean step
+    ns: Floats  # the same, calibrated
     busy_factor: float
-    idle_factor: float
 
     def calibrated(self, idle: Windows) -> Floats:
         """ns of the idle windows of one device."""
-        shared: Floats = np.zeros(len(idle.start))
-        if len(self.idle.start):
-            total = np.cumsum(self.idle.end - self.idle.start)  # up to the end of each
-            times = np.stack([self.idle.start, self.idle.end], axis=1).ravel()
-            passed = np.stack([np.append(0, total[:-1]), total], axis=1).ravel()
-            shared = np.interp(idle.end, times, passed) - np.interp(idle.start, times, passed)
-        return self.idle_factor * shared + self.busy_factor * (idle.end - idle.start - shared)
+        place = window_at(idle, self.start)
+        here = place >= 0
+        recorded, ns = (
+            np.bincount(place[here], weights=column[here], minlength=len(idle.start)) / idle.weight
+            for column in (self.recorded, self.ns)
+        )
+        found: Floats = ns + self.busy_factor * (idle.end - idle.start - recorded)
+        return found
+
+
+def _shared(facts: Facts, times: DeviceTimes) -> _Shared:
+    return _Shared(
+        start=np.concatenate([times.queued.start, times.starved.start]),
+        recorded=np.concatenate([times.queued.ns, times.starved.ns]),
+        ns=np.concatenate([times.queued_ns, times.starved_ns]),
+        busy_factor=float(times.busy_ns.sum() / facts.swept.ns.sum()),
+    )
 
 
 def _device(facts: Facts, shared: _Shared, mean: float | None) -> tuple[DeviceIdle, list[Gap]]:

@@ -15,18 +15,17 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from qrprof.profiler.calibrate import calibrate_idle
+from qrprof.profiler.calibrate import DeviceTimes, calibrate_device
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.events import COPY, KERNEL
-from qrprof.profiler.facts import Facts, feeding_threads, find_facts, launch_weight
+from qrprof.profiler.facts import Facts, find_facts, launch_weight
 from qrprof.profiler.gaps import THRESHOLD_NS
-from qrprof.profiler.idle import AWAY, LAUNCH, blame
+from qrprof.profiler.idle import AWAY, LAUNCH
 from qrprof.profiler.nesting import Ints, Mask, pick
 from qrprof.profiler.owners import PHASES
 from qrprof.profiler.replays import owns_several
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at, window_at
-from qrprof.profiler.sweep import Sweep
 from qrprof.profiler.trace import Trace
 from qrprof.profiler.work import AFTER_ALL, BEFORE_ALL, Work, next_started
 
@@ -70,15 +69,15 @@ def find_launches(facts: Facts, run: RunInfo | None) -> Launches:
     coverage, calls = cover(facts), _calls(facts)
     swept = facts.swept
     busy, idle = float(swept.ns.sum()), float(((swept.idle.end - swept.idle.start) * swept.idle.weight).sum())
-    calibration = calibrate_idle(busy, idle, run)
+    times = calibrate_device(facts, run)
     withheld = coverage.abstains or (NO_LAUNCHES if calls.empty else None)
-    withheld = withheld or calibration.withheld
+    withheld = withheld or times.calibration.withheld
     return Launches(
         coverage=coverage,
         calls=calls,
         recorded_ns=busy + idle,
         step_ns=run.step_ns() if run else None,
-        graph=None if withheld else _saving(facts, swept, calibration.factor or 1.0),
+        graph=None if withheld else _saving(facts, times),
         withheld=withheld,
     )
 
@@ -169,19 +168,18 @@ def _depth(work: Work, first: Ints) -> Ints:
     return np.maximum(depth, 0)
 
 
-def _saving(facts: Facts, swept: Sweep, factor: float) -> Saving:
+def _saving(facts: Facts, times: DeviceTimes) -> Saving:
     """Only idle time of the device counts, each ns once, and only before work that no graph launches yet."""
-    host, work, idle = facts.host, facts.work, swept.idle
+    host, work, idle, starved = facts.host, facts.work, facts.swept.idle, times.starved
     following = next_started(work, idle.end)
-    single = ~pick(owns_several(work), following, False)
-    _, starved = blame(host, facts.causes, work, idle.only(single), feeding_threads(facts))
     window = window_at(idle, starved.start)
+    ns = np.where(pick(owns_several(work), following, False)[window], 0.0, times.starved_ns)
     launch = pick(work.launch, following, -1)[window]
-    begun, returned = (starved.start >= pick(times, launch, AFTER_ALL) for times in (host.start, host.end))
+    begun, returned = (starved.start >= pick(moments, launch, AFTER_ALL) for moments in (host.start, host.end))
     launching = (starved.cause == LAUNCH) | (begun & ~returned)
-    likely = np.bincount(window, weights=np.where(launching, starved.ns, 0.0), minlength=len(single)) * factor
+    likely = np.bincount(window, weights=np.where(launching, ns, 0.0), minlength=len(following))
     between = (starved.cause == AWAY) & _between_launches(facts, starved.start)
-    rest = starved.ns[~launching & (returned | between)].sum() * factor
+    rest = ns[~launching & (returned | between)].sum()
     return Saving(float(np.maximum(likely - THRESHOLD_NS * idle.weight, 0.0).sum()), float(likely.sum() + rest))
 
 

@@ -4,7 +4,7 @@ With device work in the recorded steps, their device windows are swept: a busy n
 launched what runs (`owners`), split evenly where several streams are busy (`overlap`); an idle ns
 belongs to one cause (`idle`). Without, the host windows of the steps' thread are swept: a ns belongs to the op
 that owns the innermost row; inside a DataLoader's `__next__` it is data loading, outside all ops host work.
-`calibrate` then scales the rows to the unprofiled step.
+`calibrate` turns the pieces of time that rows are made of into those of the unprofiled step.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from qrprof.profiler.calibrate import Calibration, calibrate
+from qrprof.profiler.calibrate import Calibration, calibrate, calibrate_device, timed
 from qrprof.profiler.coverage import Coverage, cover
-from qrprof.profiler.facts import Facts, feeding_threads, find_facts, launch_weight
-from qrprof.profiler.idle import AWAY, DATA, LAUNCH, Pieces, blame, cut, gap_rows, unseen, wait_calls
-from qrprof.profiler.nesting import Ints, pick, row_at, segments
+from qrprof.profiler.facts import Facts, find_facts, launch_weight
+from qrprof.profiler.idle import AWAY, DATA, LAUNCH, Pieces, cut, gap_rows, unseen, wait_calls
+from qrprof.profiler.nesting import Floats, Ints, pick, row_at, segments
 from qrprof.profiler.owners import description
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
 from qrprof.profiler.sums import Columns, add_up, in_order, together
-from qrprof.profiler.sweep import Sweep
 from qrprof.profiler.trace import Trace
 
 UNATTRIBUTED: Final = "unattributed"  # device work without a launch in the file
@@ -51,7 +50,7 @@ class Partition:
     step_ns: float | None  # the mean unprofiled step; None: never measured
     recorded_ns: float  # the mean recorded step
     busy_ns: float  # of it, when a device was busy; 0 on a CPU
-    factor: float | None  # of the rows that were scaled
+    factor: float | None  # of the time that was scaled, together
     on_device: bool
     coverage: Coverage
     withheld: str | None  # why times must not be shown as shares of the step
@@ -65,63 +64,74 @@ def partition(trace: Trace, run: RunInfo) -> Partition:
 def divide(facts: Facts, run: RunInfo) -> Partition:
     """The same of a trace whose facts are known."""
     coverage = cover(facts)
-    swept = facts.swept
-    on_device = bool((swept.ns > 0).any())
-    rows = pd.DataFrame(_device_rows(facts, swept) if on_device else _host_rows(facts))
-    calibration = calibrate(rows, run, on_device)
-    if coverage.abstains:
-        calibration = Calibration(rows["recorded_ns"].to_numpy(), None, coverage.abstains)
-    rows = rows.assign(ns=calibration.ns).take(np.argsort(-calibration.ns, kind="stable"))
+    busy_ns = float(facts.swept.ns.sum())
+    on_device = busy_ns > 0
+    believed = None if coverage.abstains else run
+    columns, calibration = _device_rows(facts, believed) if on_device else _host_rows(facts, believed)
+    rows = pd.DataFrame(columns).take(np.argsort(-columns["ns"], kind="stable"))
     return Partition(
         rows=rows[[*IDENTITY, "ns", "recorded_ns", "launches", "overlap"]].reset_index(drop=True),
         calls=pd.DataFrame(_device_calls(facts) if on_device else _host_calls(facts)),
         step_ns=run.step_ns(),
         recorded_ns=float(rows["recorded_ns"].sum()),
-        busy_ns=float(swept.ns.sum()) if on_device else 0.0,
+        busy_ns=busy_ns,
         factor=calibration.factor,
         on_device=on_device,
         coverage=coverage,
-        withheld=calibration.withheld,
+        withheld=coverage.abstains or calibration.withheld,
     )
 
 
-def _device_rows(facts: Facts, swept: Sweep) -> Columns:
+def _device_rows(facts: Facts, run: RunInfo | None) -> tuple[Columns, Calibration]:
     """Rows of the device windows, from items of work and pieces of idle time."""
-    host, work, steps, owners = facts.host, facts.work, facts.steps, facts.owners
+    host, work, steps, owners, swept = facts.host, facts.work, facts.steps, facts.owners, facts.swept
+    times = calibrate_device(facts, run)
     launched = launch_weight(facts)
     launches = np.where(work.launch >= 0, launched, weight_at(steps.device, work.start))
     kept = (swept.ns > 0) | (launches > 0)
     busy = _describe(facts, pick(owners.row, work.launch, -1)[kept]) | {
         "kernel": work.name[kept],
-        "ns": swept.ns[kept],
+        "ns": times.busy_ns[kept],
+        "recorded_ns": swept.ns[kept],
         "launches": launches[kept],
         "overlap": swept.overlap[kept],
     }
-    queued, starved = blame(host, facts.causes, work, swept.idle, feeding_threads(facts))
-    return _rows(busy, gap_rows(host, owners, queued), gap_rows(host, owners, unseen(host, starved)))
+    queued = _gaps(facts, times.queued, times.queued_ns)
+    starved = _gaps(facts, unseen(host, times.starved), times.starved_ns)
+    return _rows(busy, together(queued, starved)), times.calibration
 
 
-def _host_rows(facts: Facts) -> Columns:
+def _host_rows(facts: Facts, run: RunInfo | None) -> tuple[Columns, Calibration]:
     """Rows of the steps' thread, from stretches in which its innermost row does not change."""
     host, steps, owners = facts.host, facts.steps, facts.owners
     line = segments(host, steps.thread)
     start, end = cut(steps.host, line.start)
-    ns = (end - start) * weight_at(steps.host, start)
+    weight = weight_at(steps.host, start)
+    recorded = (end - start) * weight
     row = row_at(line, start)
     loading = pick(owners.loader, row, -1) >= 0
     owner = pick(owners.row, row, -1)
     in_op = (owner >= 0) & ~loading
-    busy = _filled(_describe(facts, owner[in_op]) | {"ns": ns[in_op]}, kernel="", launches=0.0, overlap=0.0)
+    ops = _describe(facts, owner[in_op])
+    known = np.full(len(row), np.nan)
+    known[in_op] = timed(ops, recorded[in_op], run)
+    found = calibrate(recorded, weight, known, run, on_device=False)
+    busy = ops | {"ns": found.ns[in_op], "recorded_ns": recorded[in_op]}
     cause = np.where(loading, DATA, AWAY)[~in_op]
-    return _rows(busy, gap_rows(host, owners, Pieces(start[~in_op], ns[~in_op], cause, row[~in_op])))
+    away = Pieces(start[~in_op], recorded[~in_op], cause, row[~in_op])
+    return _rows(_filled(busy, kernel="", launches=0.0, overlap=0.0), _gaps(facts, away, found.ns[~in_op])), found
 
 
-def _rows(busy: Columns, *idle: Columns) -> Columns:
+def _gaps(facts: Facts, pieces: Pieces, ns: Floats) -> Columns:
+    """Pieces of idle time with their calibrated `ns`."""
+    return gap_rows(facts.host, facts.owners, pieces) | {"ns": ns, "recorded_ns": pieces.ns}
+
+
+def _rows(busy: Columns, idle: Columns) -> Columns:
     """What is busy and what is idle in one table, added up and sorted by its identity."""
     ops = add_up(busy, OP_IDENTITY)
-    gaps = _filled(add_up(together(*idle), GAP_IDENTITY), shapes="", dtypes="", kernel="", launches=0.0, overlap=0.0)
+    gaps = _filled(add_up(idle, GAP_IDENTITY), shapes="", dtypes="", kernel="", launches=0.0, overlap=0.0)
     rows = together(_filled(ops, kind="op") | {"op": ops["key"]}, _filled(gaps, kind="gap"))
-    rows["recorded_ns"] = rows.pop("ns")
     rows["overlap"] = rows["overlap"] > 0
     return in_order(rows, IDENTITY)
 

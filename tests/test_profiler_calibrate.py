@@ -1,12 +1,109 @@
 """From recorded times to the unprofiled step."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qrprof.profiler.calibrate import HIGHEST, LOWEST, Calibration, calibrate
 from qrprof.profiler.linalg import row_signature
 
 QR = {"shapes": "[[64,64],[]]", "dtypes": "float,"}
+
+
+UNKNOWN = float("nan")
+
+
+def of_pieces(
+    build: Any,
+    recorded: Sequence[float],
+    step: int,
+    weight: Sequence[float] = (),
+    known: Sequence[float] = (),
+    on_device: bool = True,
+) -> Calibration:
+    """Pieces, each in a step of weight 1 and without a known time if not said otherwise."""
+    ns = np.array(recorded, dtype=np.float64)
+    weights, kept = np.array(weight or [1.0] * len(ns)), np.array(known or [UNKNOWN] * len(ns))
+    return calibrate(ns, weights, kept, build.run([step]), on_device)
+
+
+# --- pieces
+
+
+def test_each_piece_loses_the_same_cost(build: Any) -> None:
+    """Of 1210 ns 201 must go: the piece of 10 gives no more than 7 of them, the others 97 each."""
+    found = of_pieces(build, [1000, 10, 200], 1009)
+    assert found.ns.tolist() == pytest.approx([903, 3, 103])
+    assert found.factor == pytest.approx(1009 / 1210)
+
+
+def test_long_pieces_hardly_shrink(build: Any) -> None:
+    """3.5 of 10 ms must go, from a piece of 5 ms and a thousand of 5 us: 3.5 us from each."""
+    found = of_pieces(build, [5e6, *[5e3] * 1000], 6_500_000)
+    assert found.ns[0] == pytest.approx(5e6 - 3.5e6 / 1001)
+    assert found.ns[1:].tolist() == pytest.approx([5e3 - 3.5e6 / 1001] * 1000)
+
+
+def test_a_piece_loses_by_the_weight_of_its_step(build: Any) -> None:
+    """400 and 100 ns in a step of weight 3/4, 200 in one of 1/4; a cost of 40 each takes 30, 30 and 10 of 425."""
+    found = of_pieces(build, [300, 75, 50], 355, weight=[0.75, 0.75, 0.25])
+    assert found.ns.tolist() == pytest.approx([270, 45, 40])
+
+
+def test_known_times_are_kept(build: Any) -> None:
+    """A piece of 500 took 90; of the 600 ns of the others 120 must go."""
+    found = of_pieces(build, [400, 500, 200], 570, known=[UNKNOWN, 90, UNKNOWN], on_device=False)
+    assert found.ns.tolist() == pytest.approx([340, 90, 140])
+    assert found.factor == pytest.approx(480 / 600)
+
+
+def test_all_pieces_can_shrink_to_their_lowest(build: Any) -> None:
+    assert of_pieces(build, [700, 200, 100], 300).ns.tolist() == pytest.approx([210, 60, 30])
+
+
+def test_pieces_grow_by_one_factor(build: Any) -> None:
+    found = of_pieces(build, [700, 200, 100], 1080)
+    assert found.ns.tolist() == pytest.approx([756, 216, 108])
+    assert found.factor == pytest.approx(1.08)
+
+
+PIECES = st.lists(
+    st.tuples(st.integers(1, 10**9), st.floats(0.01, 1.0), st.none() | st.floats(0.0, 1e9)), min_size=1, max_size=30
+)
+
+
+@given(pieces=PIECES, scale=st.floats(LOWEST, HIGHEST), on_device=st.booleans())
+def test_pieces_meet_the_step_and_keep_their_order(
+    build: Any, pieces: list[tuple[int, float, float | None]], scale: float, on_device: bool
+) -> None:
+    raw, weight = np.array([float(piece[0]) for piece in pieces]), np.array([piece[1] for piece in pieces])
+    recorded = raw * weight
+    known = np.array([UNKNOWN if piece[2] is None else piece[2] for piece in pieces])
+    if on_device:
+        known = np.where(np.isnan(known), known, recorded)
+    sought = np.isnan(known)
+    step = round(scale * recorded[sought].sum() + known[~sought].sum())
+    found = calibrate(recorded, weight, known, build.run([step] if step else []), on_device)
+    if not step or found.withheld:
+        assert found.ns.tolist() == recorded.tolist()
+        return
+    assert found.ns.sum() == pytest.approx(step)
+    if found.ns.tolist() == pytest.approx((recorded * step / recorded.sum()).tolist()):
+        return  # undisturbed
+    assert found.ns[~sought].tolist() == known[~sought].tolist()
+    ns, before = found.ns[sought], recorded[sought]
+    assert (ns >= LOWEST * before * (1 - 1e-9)).all()
+    assert (ns <= before * max(1.0, HIGHEST if found.factor is None else found.factor) * (1 + 1e-9)).all()
+    longest_first = np.argsort(-raw[sought], kind="stable")
+    left = (ns / weight[sought])[longest_first]
+    assert (np.diff(left) <= 1e-9 * left[:-1]).all()
+
+
+# --- partitions
 
 
 def busy_step(build: Any, busy: int, idle: int) -> list[dict[str, Any]]:
@@ -82,9 +179,10 @@ def test_cpu_linalg_takes_the_time_measured_without_the_profiler(build: Any) -> 
     assert ns == {
         ("aten::linalg_qr", "forward"): pytest.approx(150),
         ("aten::linalg_qr", "optimizer"): pytest.approx(50),
-        ("aten::linalg_inv", "forward"): pytest.approx(50),
-        ("aten::mm", "forward"): pytest.approx(200),
-        ("gap:host", "forward"): pytest.approx(50),
+        # 300 of the other 600 must go: 70 of each piece of 100, which leaves 160 for the one of 400
+        ("aten::linalg_inv", "forward"): pytest.approx(30),
+        ("aten::mm", "forward"): pytest.approx(240),
+        ("gap:host", "forward"): pytest.approx(30),
     }
     assert parts.factor == pytest.approx(0.5)
     assert parts.rows["ns"].sum() == pytest.approx(parts.step_ns)

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qrprof.profiler.facts import find_facts
+from qrprof.profiler.calibrate import calibrate_device
+from qrprof.profiler.facts import Facts, find_facts
 from qrprof.profiler.gaps import THRESHOLD_NS, Idle, by_cause, find_idle
 from qrprof.profiler.partition import partition
 from qrprof.profiler.readers import kineto
 from qrprof.profiler.runinfo import RunInfo
+from qrprof.profiler.steps import window_at
 from qrprof.profiler.trace import Trace
 
 DATA = Path(__file__).parent / "data"
@@ -57,9 +59,18 @@ def traces(draw: st.DrawFn) -> Trace:
     return Trace.from_rows(scaled)
 
 
+def calibrated_pauses(facts: Facts, run: RunInfo) -> float:
+    """ns of the unprofiled step in idle intervals up to the threshold."""
+    idle, times = facts.swept.idle, calibrate_device(facts, run)
+    short = idle.only(idle.end - idle.start <= THRESHOLD_NS)
+    parts = ((times.queued, times.queued_ns), (times.starved, times.starved_ns))
+    return float(sum(ns[window_at(short, pieces.start) >= 0].sum() for pieces, ns in parts))
+
+
 def agree(trace: Trace, run: RunInfo) -> None:
     """Gaps are disjoint, in the steps and over the threshold, and with the shorter ones they are the idle time."""
-    idle, parts, steps = idle_of(trace, run), partition(trace, run), find_facts(trace, run).steps.device
+    idle, parts, facts = idle_of(trace, run), partition(trace, run), find_facts(trace, run)
+    steps = facts.steps.device
     if idle.gaps is None:
         assert idle.withheld
         return
@@ -78,7 +89,7 @@ def agree(trace: Trace, run: RunInfo) -> None:
     assert idle.factor == (parts.factor and pytest.approx(parts.factor))
     assert (idle.withheld is None) == (parts.withheld is None)
     if parts.step_ns and parts.withheld is None:
-        rest = device.short_ns * (idle.factor or 1.0) / parts.step_ns
+        rest = calibrated_pauses(facts, run) / parts.step_ns
         assert by_cause(idle)["share"].sum() + rest == pytest.approx(causes["ns"].sum() / parts.step_ns)
 
 

@@ -56,7 +56,8 @@ def test_h200_qr_loop_is_eight_qr_and_the_pauses_between_their_kernels(build: An
 def test_h200_loader_bound_is_data_loading(build: Any) -> None:
     parts = recorded_on_h200(build, "own_h200_loader_bound")
     assert parts.rows.iloc[0]["key"] == "gap:data"
-    assert shares(parts)["gap:data"] == pytest.approx(0.49, abs=0.03)
+    # Without the loader the step took 17.5 ms less: it runs python, which the profiler does not slow.
+    assert parts.rows.groupby("key")["ns"].sum()["gap:data"] == pytest.approx(17.5e6, rel=0.01)
     assert build.calls(parts)["gap:data"] == 1
     assert parts.rows["ns"].sum() == pytest.approx(parts.step_ns)
 

@@ -1,5 +1,6 @@
 """A graph that has shown that it can replay its own record, calibrated to the unprofiled step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,7 +11,7 @@ from qrprof.planner.replay.build import build
 from qrprof.planner.replay.changes import Changes, unchanged
 from qrprof.planner.replay.graph import NONE, Graph, Program, compile_steps, run, weights
 from qrprof.profiler import units
-from qrprof.profiler.calibrate import HIGHEST, LOWEST, TOLERANCE
+from qrprof.profiler.calibrate import HIGHEST, TOLERANCE, without_cost
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.linalg import LINALG_DRIVERS, by_signature, row_signature
@@ -21,8 +22,8 @@ from qrprof.profiler.steps import weight_at, window_at
 ERROR: Final = {True: 0.03, False: 0.05}  # most that the unchanged replay of a trusted, of a partial trace may be off
 EXPLAINED: Final = {True: 0.9, False: 0.8}  # least share of device starts that follow from an edge
 ALIKE: Final = 0.9  # of two steps' device work, to compare them
-CLOSE: Final = 1e-4  # of the step: near enough for a factor
-ROUNDS: Final = 40  # of a bisection, at most
+CLOSE: Final = 1e-8  # of the step: a replay that near meets it
+ROUNDS: Final = 20  # of the search for it, at most
 
 
 @dataclass(frozen=True)
@@ -95,35 +96,57 @@ def make_model(graph: Graph, step_ns: float | None, known: Floats) -> Model:
 def calibrated(model: Model, step_ns: float, known: Floats) -> Model:
     """Take the profiler's cost off the host, so much that the replay meets the unprofiled step.
 
-    The profiler costs about the same at each begin and end of a recorded event, whatever the event took: each segment
-    loses the same ns, but keeps a share of LOWEST. A step that was recorded within 2 % of the unprofiled one, or
-    faster by up to a tenth, shows no such cost and takes one factor in all.
+    By the rule of `profiler.calibrate`: each segment loses the same ns, but keeps a share of LOWEST. A step that was
+    recorded within 2 % of the unprofiled one, or on a device faster by up to a tenth, shows no such cost and takes one
+    factor in all. On a CPU that is so only where the segments without a known time cannot meet the unprofiled step.
     """
     now = step_of(model, unchanged(model.graph))
-    if now <= step_ns * (1 + TOLERANCE):
-        slower = step_ns / now
-        if slower <= HIGHEST:
-            return replace(model, uniform=slower, base_ns=step_ns)
-        return replace(model, withheld=_too_far(now, now, step_ns))
-    most = float(model.graph.segments.ns.max(initial=0.0))
-    low, high = 0.0, most
-    shortest = step_of(replace(model, host_ns=_without(model, most, known)), unchanged(model.graph))
-    if shortest > step_ns:
-        return replace(model, withheld=_too_far(shortest, now, step_ns))
-    for _ in range(ROUNDS):
-        cost = (low + high) / 2
-        model = replace(model, host_ns=_without(model, cost, known))
-        found = step_of(model, unchanged(model.graph))
-        if abs(found - step_ns) <= CLOSE * step_ns:
-            break
-        low, high = (low, cost) if found < step_ns else (cost, high)
-    return replace(model, base_ns=found)
-
-
-def _without(model: Model, cost: float, known: Floats) -> Floats:
-    """The host's segments without the profiler's cost a segment, ns."""
+    slower, on_device = step_ns / now, model.explained is not None
+    uniform = replace(model, uniform=slower, base_ns=step_ns)
+    if on_device and now <= step_ns * (1 + TOLERANCE):
+        return uniform if slower <= HIGHEST else replace(model, withheld=_too_far(now, now, step_ns))
     own = model.graph.segments.ns
-    return np.where(np.isnan(known), np.maximum(own - cost, LOWEST * own), known)
+    longer = step_of(replace(model, host_ns=np.where(np.isnan(known), own, known)), unchanged(model.graph)) < step_ns
+    ends = (1.0, HIGHEST) if longer else (0.0, float(own.max(initial=0.0)))
+
+    def tried(value: float) -> Model:
+        scaled = own * value if longer else without_cost(own, value)
+        return replace(model, host_ns=np.where(np.isnan(known), scaled, known))
+
+    found = _meet(tried, ends, step_ns)
+    if found is not None:
+        return found
+    if abs(now - step_ns) <= TOLERANCE * step_ns:
+        return uniform
+    times = [step_of(tried(end), unchanged(model.graph)) for end in ends]
+    return replace(model, withheld=_too_far(min(times), max(times), step_ns))
+
+
+def _meet(tried: Callable[[float], Model], ends: tuple[float, float], step_ns: float) -> Model | None:
+    """The model between two values whose replay takes `step_ns`, by false position (Illinois rule); None: none does."""
+
+    def off(value: float) -> tuple[Model, float]:
+        model = tried(value)
+        found = step_of(model, unchanged(model.graph))
+        return replace(model, base_ns=found), found - step_ns
+
+    (low, high), near = ends, CLOSE * step_ns
+    (first, off_low), (last, off_high) = off(low), off(high)
+    if min(abs(off_low), abs(off_high)) <= near:
+        return first if abs(off_low) <= near else last
+    if off_low * off_high > 0:
+        return None
+    for _ in range(ROUNDS):
+        value = (low * off_high - high * off_low) / (off_high - off_low)
+        last, error = off(value)
+        if abs(error) <= near:
+            break
+        if error * off_high < 0:
+            low, off_low = high, off_high
+        else:
+            off_low /= 2
+        high, off_high = value, error
+    return last
 
 
 def _too_far(shortest: float, longest: float, step_ns: float) -> str:
