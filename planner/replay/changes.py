@@ -128,7 +128,7 @@ def owned_rows(facts: Facts, key: str, shapes: str | None = None) -> Mask:
     """The host rows of an op and of all that it calls; of calls with these shapes where they are given."""
     named: Mask = (facts.host.rows["name"] == key).to_numpy()
     if shapes is not None:
-        named &= (facts.host.rows["shapes"] == shapes).to_numpy()
+        named = named & (facts.host.rows["shapes"] == shapes).to_numpy()
     inside: Mask = outermost(facts.host, named) >= 0
     return inside
 
