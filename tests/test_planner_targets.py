@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrprof.planner.estimate import Basis, Estimate
+from qrprof.planner.estimate import Basis, Estimate, ceiling
+from qrprof.planner.replay.model import Model, model_of
 from qrprof.planner.targets import Target, rank
 from qrprof.profiler.coverage import coverage
 from qrprof.profiler.devices import Peaks
+from qrprof.profiler.facts import find_facts
 from qrprof.profiler.noise import Noise
-from qrprof.profiler.partition import Partition
+from qrprof.profiler.partition import Partition, divide
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.trace import Trace
 
@@ -206,6 +208,63 @@ def test_nothing_recorded_is_no_target() -> None:
     frame = divided(op("x::op", 1.0)).rows.iloc[:0]
     empty = Partition(frame, calls_of([], 0), None, 0.0, 0.0, None, False, COVERAGE, None)
     assert rank(empty, RUN, None, None) == []
+
+
+# --- with a replay
+
+
+@pytest.fixture
+def two_streams(build: Any) -> tuple[Partition, Model]:
+    """A step of 915 us: a copy of 900 us from 15 on; beside it mm, from 35 to 435, and add, from 436 to 437."""
+    rows = [
+        build.mark(0, 0),
+        build.op("aten::copy_", 1, 20),
+        build.call("cudaMemcpyAsync", 5, 10, 1),
+        build.op("aten::mm", 20, 40, shapes="[[512,512],[512,512]]", dtypes="float,float"),
+        build.launch(2, 25, 30),
+        build.op("aten::add", 40, 50),
+        build.launch(3, 42, 45),
+        build.mark(1, 100),
+        build.copy("Memcpy HtoD", 15, 915, 1, stream=8),
+        build.kernel("gemm", 35, 435, 2),
+        build.kernel("elementwise", 436, 437, 3),
+    ]
+    trace = Trace.from_rows([row | {"start": 1000 * row["start"], "end": 1000 * row["end"]} for row in rows])
+    facts = find_facts(trace)
+    return divide(facts, RUN), model_of(facts, RUN)
+
+
+def test_what_another_stream_hides_gains_nothing_by_replay(two_streams: tuple[Partition, Model]) -> None:
+    """While both work each gets half of the time. Without the copy the step ends with add, without mm as before."""
+    parts, model = two_streams
+    assert parts.recorded_ns == 915e3
+    hidden, copy = (by_key(rank(parts, RUN, None, None, model))[key] for key in ("aten::mm", "aten::copy_"))
+    assert (hidden.ns, hidden.by_share_ns, hidden.gain_ns) == (200e3, ceiling(200e3), ceiling(0.0))
+    assert hidden.ceiling_x == 1
+    assert (copy.ns, copy.by_share_ns) == (699.5e3, ceiling(699.5e3))
+    assert copy.gain_ns is not None
+    assert copy.gain_ns.high == pytest.approx(915e3 - 437e3)
+    assert copy.ceiling_x == pytest.approx(915 / 437)
+    alone = by_key(rank(parts, RUN, None, None))["aten::mm"]
+    assert (alone.gain_ns, alone.by_share_ns) == (ceiling(200e3), ceiling(200e3))
+
+
+def test_a_row_under_a_five_hundredth_of_the_step_is_not_replayed(two_streams: tuple[Partition, Model]) -> None:
+    parts, model = two_streams
+    small = by_key(rank(parts, RUN, None, None, model))["aten::add"]
+    assert (small.ns, small.gain_ns) == (500, ceiling(500.0))  # the copy hides it too
+
+
+def test_a_withheld_replay_leaves_bare_ceilings(two_streams: tuple[Partition, Model]) -> None:
+    parts, model = two_streams
+    known = by_key(rank(parts, RUN, GPU, None, model))["aten::mm"]
+    assert known.gain_ns is not None
+    assert known.gain_ns.basis is Basis.ROOFLINE
+    for target in rank(parts, RUN, GPU, None, replace(model, withheld="a reason")):
+        assert target.gain_ns == target.by_share_ns == target.achievable_ns == ceiling(target.ns)
+
+
+# --- of any rows
 
 
 OPS = st.sampled_from(

@@ -10,9 +10,9 @@ import click
 import pandas as pd
 from rich.console import RenderableType
 
-from qrprof.planner.estimate import Basis
+from qrprof.planner.estimate import Basis, Estimate
 from qrprof.planner.roofline import PEAK
-from qrprof.planner.targets import Target, split
+from qrprof.planner.targets import REPLAYED, Target, split
 from qrprof.profiler import units
 from qrprof.profiler.coverage import describe
 from qrprof.profiler.errors import Exit, QrprofError
@@ -24,6 +24,7 @@ from qrprof.tui.ranking import Ranking, linalg_calls, linalg_record, load_rankin
 
 NEAREST: Final = 3  # names in an error, at most
 LONGEST: Final = 240  # cells of a name
+ALIKE: Final = 0.01  # of a gain, by which two answers may differ and count as one
 BASIS: Final = {
     Basis.MEASURED: "a kernel timed on this device for these shapes",
     Basis.TABLE: "a kernel timed on this model of device for these shapes",
@@ -88,7 +89,10 @@ def page(ranking: Ranking, target: Target) -> list[RenderableType]:
         field("time", time_line(ranking, target)),
     ]
     if target.gain_ns and target.achievable_ns:
-        blocks += [field("gain", gain_line(target)), field("basis", BASIS[target.gain_ns.basis])]
+        blocks.append(field("gain", gain_line(target)))
+        if line := share_line(ranking, target):
+            blocks.append(field("by share", line))
+        blocks.append(field("basis", BASIS[target.gain_ns.basis]))
     if target.dont_bother:
         blocks.append(field("in noise", target.dont_bother))
     if line := work_line(roofline(ranking, target)):
@@ -120,12 +124,29 @@ def gain_line(target: Target) -> str:
         return units.MISSING
     ceiling = f"the step at most {units.ratio(target.ceiling_x)} as fast"
     if found.basis is Basis.CEILING:
-        return f"up to {units.time(found.high)} a step; {ceiling}"
+        return f"{span(found)} a step; {ceiling}"
     expected = "" if found.mid is None else f", {units.time(found.mid)} expected"
-    return (
-        f"{units.time(found.low)} to {units.time(found.high)} a step{expected}; "
-        f"{units.time(left.low)} to {units.time(left.high)} would remain; {ceiling}"
-    )
+    remains = f"{units.time(left.low)} to {units.time(left.high)} would remain"
+    return f"{span(found)} a step{expected}; {remains}; {ceiling}"
+
+
+def span(gain: Estimate) -> str:
+    most = units.time(gain.high)
+    return f"up to {most}" if gain.basis is Basis.CEILING else f"{units.time(gain.low)} to {most}"
+
+
+def share_line(ranking: Ranking, target: Target) -> str:
+    """What the row's share says of the gain, and why the replay says something else; "" where nothing was replayed."""
+    gain, share, step = target.gain_ns, target.by_share_ns, ranking.partition.step_ns or ranking.partition.recorded_ns
+    if gain is None or share is None or ranking.model.withheld or target.ns < REPLAYED * step:
+        return ""
+    if abs(gain.high - share.high) <= ALIKE * share.high:
+        why = "a replay of the step says the same"
+    elif gain.high < share.high:
+        why = "a replay of the step gains less, since other work fills part of that time"
+    else:
+        why = "a replay of the step gains more, since the same work also holds it up in the time of other rows"
+    return f"{span(share)} a step; {why}"
 
 
 # --- roofline
