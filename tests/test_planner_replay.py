@@ -100,22 +100,13 @@ CHANGES = {
 }
 
 
-# The typical delays count items that waited for something else, and a call for the device knows one stream only.
-PENDING = pytest.mark.xfail(strict=False, reason="delays are told from items that waited for other work")
-WAITING = ("blocking", "graph, then", "two streams, then", "events")
-
-
-def cases() -> list[Any]:
-    return [pytest.param(name, marks=[PENDING] if any(word in name for word in WAITING) else []) for name in CASES]
-
-
 @pytest.fixture(scope="module")
 def models() -> dict[str, Model]:
     return {name: model(Machine(program).trace) for name, program in CASES.items()}
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", CASES)
 def test_it_predicts_what_the_simulator_gives(case: str, change: Change, models: dict[str, Model]) -> None:
     assert predict(models[case], change) == pytest.approx(Machine(CASES[case], change).mean_step(), abs=1e-3)
 
@@ -193,7 +184,6 @@ def test_what_follows_a_wait_at_the_same_instant_waits_too() -> None:
 WHOLE = Machine(steps(*[[*HOST_BOUND, Synchronize()]] * 4)).rows
 
 
-@PENDING
 def test_device_only() -> None:
     found = model(Trace.from_rows(row for row in WHOLE if row.get("device", HOST) != HOST))
     assert found.error == pytest.approx(0, abs=1e-12)

@@ -65,20 +65,26 @@ def find_rules(facts: Facts, told: tuple[Ints, Ints]) -> Rules:
     free = _moments(at.end, previous)
     blocks = blocking_copies(facts)
     called = np.where(blocks, _moments(at.call_start, work.launch), _moments(at.call_end, work.launch))
-    idle = (called >= free) & (called > NEVER) & _first_of_launch(work)
-    delay = _typical([work.kind, work.name], at.start - called, idle & ~blocks, DELAY_NS)
-    delay = np.where(blocks, at.start - called, delay)  # the host stages the data, which takes as long as it does
+    awaited = _told(work, told)
+    ready = np.maximum(free, _moments(at.end, awaited))  # the device, for the item
+    idle = (called >= ready) & (called > NEVER) & _first_of_launch(work)
+    delay = _typical([blocks, work.kind, work.name], at.start - called, idle, DELAY_NS)
+    # The host stages the data of a copy that blocks, which takes as long as it does; other work may hide how long.
+    staged = blocks & (idle | (at.start - ready > THRESHOLD_NS))
+    delay = np.where(staged, at.start - called, delay)
     inside = (work.launch >= 0) & (work.launch == pick(work.launch, previous, NONE))
     kinds = pick(work.kind, previous, "") + np.where(inside, " inside ", " ") + work.kind
-    pause, longest = (
-        np.minimum(_typical([kinds, work.name], at.start - free, free > called, PAUSE_NS, quantile), THRESHOLD_NS)
-        for quantile in (0.5, USUAL)
+    queued = (called > NEVER) & (free > called) & (free >= ready)
+    between, within = (
+        [_typical([kinds, work.name], at.start - free, sampled, PAUSE_NS, quantile) for quantile in (0.5, USUAL)]
+        for sampled in (queued & ~inside, queued & inside)
     )
-    awaited = _told(work, told)
-    late = at.start - np.maximum.reduce([called + delay, free + pause, _moments(at.end, awaited)])
+    pause, longest = np.minimum(np.where(inside, within, between), THRESHOLD_NS)
+    late = at.start - np.maximum(called + delay, np.maximum(free + pause, ready))
     awaited = np.where(awaited >= 0, awaited, _likely(work, late > THRESHOLD_NS))
-    since = at.start - _moments(at.end, awaited)
-    wait = _typical([pick(work.kind, awaited, "") + work.kind], since, awaited >= 0, PAUSE_NS)
+    done = _moments(at.end, awaited)
+    last = (awaited >= 0) & (done >= np.maximum(called, free))
+    wait = _typical([pick(work.kind, awaited, "") + work.kind], at.start - done, last, PAUSE_NS)
     return _settle(at, Rules(work.launch, blocks, delay, previous, pause, awaited, wait, longest, blocks))
 
 
@@ -172,7 +178,7 @@ def _first_of_launch(work: Work) -> Mask:
     return first
 
 
-def _typical(groups: Sequence[Strings], values: Floats, sampled: Mask, usual: float, at: float = 0.5) -> Floats:
+def _typical(groups: Sequence[Strings | Mask], values: Floats, sampled: Mask, usual: float, at: float = 0.5) -> Floats:
     """By item a quantile of the sampled values of its finest group that has enough; groups are from coarse to fine."""
     samples = pd.Series(np.where(sampled, values, np.nan))
     found = np.full(len(values), usual if sampled.sum() < FEW else float(samples.quantile(at)))

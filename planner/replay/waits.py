@@ -2,11 +2,11 @@
 
 A call waited for the item that the trace's own records say, else for what ended last before the call did, of what was
 launched before it. It then took its own time, that of the quickest call of its name that found the device done, and
-what lies between the item's
-end and the call's is the way back. A call that found the device done depends on the same item, in case the host comes
-earlier.
+what lies between the item's end and the call's is the way back. A call that found the device done depends on the same
+item, in case the host comes earlier; one for the whole device also on what was launched last on each other stream.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,23 +15,25 @@ import numpy as np
 from qrprof.planner.replay.graph import NONE, Edges, edges
 from qrprof.planner.replay.graph import SYNC as SYNC_EDGE
 from qrprof.planner.replay.hosts import OWN, WAITED, Points, Waiting, points
-from qrprof.planner.replay.records import CLOCKS_NS, Records, awaited_by_calls
+from qrprof.planner.replay.records import CLOCKS_NS, Records, awaited_by_calls, last_launched
 from qrprof.profiler.events import COPY
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.idle import SYNC as SYNC_CAUSE
-from qrprof.profiler.nesting import Floats, Ints, Mask, pick
+from qrprof.profiler.nesting import Floats, Ints, Mask, named, pick
 from qrprof.profiler.work import AFTER_ALL, Work
 
 USUAL_NS: Final = 2000  # that a call takes itself, where all of its name wait
+WHOLE: Final = re.compile(r"(Device|Ctx|Context)Synchronize")  # for all streams of a device
 
 
 @dataclass(frozen=True)
 class Waits:
-    """By waiting call: its row, the item it waits for (NONE: none), and what the call itself takes, ns."""
+    """By waiting call its row, and what the call itself takes, ns; by item that is waited for the place of the call."""
 
     row: Ints
-    item: Ints
     own: Floats
+    call: Ints
+    item: Ints
     back: Floats  # from the item's end to the call's
 
     def points(self, facts: Facts) -> tuple[Points, Points]:
@@ -45,9 +47,8 @@ class Waits:
 
     def edges(self, item0: int, ends: Ints) -> Edges:
         """From the awaited items to the nodes at which the calls return."""
-        waits = self.item >= 0
-        item = self.item[waits]
-        return edges(item0 + item, ends[waits], SYNC_EDGE, fixed=self.back[waits], item=item, row=self.row[waits])
+        row = self.row[self.call]
+        return edges(item0 + self.item, ends[self.call], SYNC_EDGE, fixed=self.back, item=self.item, row=row)
 
 
 def find_waits(facts: Facts, records: Records) -> Waits:
@@ -68,7 +69,25 @@ def find_waits(facts: Facts, records: Records) -> Waits:
     least = quickest(facts, row[~waited], row)
     back = np.where(waited, host.end[row] - ended, np.minimum(least, host.end[row] - ended))
     own = np.where(waited, least, host.end[row] - host.start[row])
-    return Waits(row, item, own.astype(np.float64), back.astype(np.float64))
+    call, other = _other_streams(facts, row, item)
+    spent = np.minimum(back[call], host.end[row[call]] - work.end[other])
+    known = np.flatnonzero(item >= 0)
+    back = np.append(back[known], spent).astype(np.float64)
+    return Waits(row, own.astype(np.float64), np.append(known, call), np.append(item[known], other), back)
+
+
+def _other_streams(facts: Facts, row: Ints, item: Ints) -> tuple[Ints, Ints]:
+    """(place of the call, item): what calls that wait for a whole device find on streams other than their item's."""
+    host, work = facts.host, facts.work
+    whole = np.flatnonzero((item >= 0) & named(host, WHOLE.search)[row])
+    calls, items = [whole[:0]], [item[:0]]
+    for device, stream in np.unique(np.stack([work.device, work.stream]), axis=1).T:
+        mine = whole[(work.device[item[whole]] == device) & (work.stream[item[whole]] != stream)]
+        last = last_launched(work, np.full(len(mine), device), np.full(len(mine), stream), host.start[row[mine]])
+        done = (last >= 0) & (pick(work.end, last, AFTER_ALL) <= host.end[row[mine]] + CLOCKS_NS)
+        calls.append(mine[done])
+        items.append(last[done])
+    return np.concatenate(calls), np.concatenate(items)
 
 
 def blocking_copies(facts: Facts) -> Mask:
