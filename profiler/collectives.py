@@ -29,7 +29,7 @@ BARRIER: Final = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?a
 AGREES: Final = 0.9  # of the barrier-like collectives, that clocks must not contradict
 PLACE: Final = ["step", "lane", "name"]
 MEMBER: Final = ["rank", "device"]
-MEMBERS: Final = ["collective", "step", "weight", "lane", "name", *MEMBER, "start", "end", "wait_ns"]
+MEMBERS: Final = ["collective", "step", "weight", "lane", "name", *MEMBER, "item", "start", "end", "wait_ns"]
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Clock:
 class Collectives:
     """`members` has a row for each collective and (rank, device) that takes part in it, with the columns collective (a
     number), step, weight (of the step), lane (number of the communication stream on its device, from 1), name, rank,
-    device, start and end (ns, on the common clock), and wait_ns (its duration beyond the shortest, which is the
-    transfer itself).
+    device, item (of the rank's device work; on a host its row), start and end (ns, on the common clock), and wait_ns
+    (its duration beyond the shortest, which is the transfer itself).
     """
 
     members: pd.DataFrame
@@ -82,7 +82,7 @@ class Collectives:
 
 
 def communication(trace: Trace, facts: Facts) -> pd.DataFrame:
-    """Communication of the recorded steps: device, lane, name, start and end (ns since 1970), step, weight."""
+    """Communication of the recorded steps: device, lane, name, item, start and end (ns since 1970), step, weight."""
     frame, inside = _on_devices(facts) if len(facts.work.name) else _on_host(facts)
     steps = facts.steps
     frame = frame.assign(step=pick(steps.numbers, inside, -1), weight=pick(steps.host.weight, inside, 0.0))[inside >= 0]
@@ -93,19 +93,21 @@ def communication(trace: Trace, facts: Facts) -> pd.DataFrame:
 
 def _on_devices(facts: Facts) -> tuple[pd.DataFrame, Ints]:
     """Communication kernels, and the place of each one's step: that of its launch, which is the same on all ranks."""
-    work = facts.work.only(communicates(facts.work.kind, facts.work.name))
+    talk = communicates(facts.work.kind, facts.work.name)
+    work = facts.work.only(talk)
     inside = np.where(
         work.launch >= 0, window_at(facts.steps.host, work.launched), window_at(facts.steps.device, work.began)
     )
-    columns = {"device": work.device, "stream": work.stream, "name": work.name, "start": work.began, "end": work.end}
-    return pd.DataFrame(columns), inside
+    columns = {"device": work.device, "stream": work.stream, "name": work.name, "item": np.flatnonzero(talk)}
+    return pd.DataFrame(columns | {"start": work.began, "end": work.end}), inside
 
 
 def _on_host(facts: Facts) -> tuple[pd.DataFrame, Ints]:
     """Any thread carries the next collective out: they are told apart by their order alone."""
     rows = facts.host.rows
-    frame = rows.loc[communicates(objects(rows["kind"]), facts.host.names()), ["name", "start", "end"]]
-    frame = frame.assign(device=HOST, stream=0, name=objects(frame["name"]))
+    talk = communicates(objects(rows["kind"]), facts.host.names())
+    frame = rows.loc[talk, ["name", "start", "end"]]
+    frame = frame.assign(device=HOST, stream=0, name=objects(frame["name"]), item=np.flatnonzero(talk))
     return frame, window_at(facts.steps.host, frame["start"].to_numpy())
 
 

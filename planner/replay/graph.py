@@ -84,14 +84,20 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Net:
     """Edges are sorted by target, targets and sources by `order` (a topological order: no edge goes back in it)."""
 
-    facts: Facts
-    nodes: Nodes
     edges: Edges
     order: Ints  # the nodes, sorted
     place: Ints  # of each node in `order`
+
+
+@dataclass(frozen=True)
+class Graph(Net):
+    """The net of a trace, and what its nodes and edges stand for."""
+
+    facts: Facts
+    nodes: Nodes
     segments: Segments
     stretches: int
     item0: int  # the node of the first item of work; the others follow
@@ -121,7 +127,7 @@ class Program:
     value: Ints  # of each node: the step that holds it
 
 
-def compile_steps(graph: Graph) -> Program:
+def compile_steps(graph: Net) -> Program:
     """A step a node, and one more for each edge beyond the second."""
     target = graph.place[graph.edges.target]
     count = len(graph.order)
