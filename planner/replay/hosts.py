@@ -6,7 +6,7 @@ segments with one innermost row each.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -75,6 +75,7 @@ def lay(facts: Facts, placed: Points, waiting: Waiting, handed: Ints, zero: int)
     """
     pieces = [_segments(facts, placed, waiting, thread) for thread in np.unique(placed.thread).tolist()]
     found = Segments(**{name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in vars(pieces[0])})
+    found = replace(found, ns=np.where(np.isin(found.stretch, handed), 0.0, found.ns))  # the rest before a burst
     return Lines(placed.thread, Nodes(placed.time, placed.rank), found, _chains(facts, placed, handed, zero))
 
 
