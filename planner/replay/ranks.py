@@ -52,8 +52,8 @@ class RankReplay:
 
 @dataclass(frozen=True)
 class Replay:
-    """`step_ns` is the mean step of all ranks together, from when the last one is done with a step until the last one is
-    done with the next; None where no collective ties them.
+    """`step_ns` is the mean step of all ranks together, from when the last one is done with a step until the last one
+    is done with the next; None where no collective ties them.
     """
 
     ranks: Mapping[int, RankReplay]
