@@ -197,6 +197,12 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  --set 'mm[128x256,256x512]=120us'  a call with such inputs takes 120 us\n" in printed
 
 
+def test_all_ranks_of_a_run_of_one(store: Any) -> None:
+    code, out, err = store.call("--all-ranks", "--set", "mm=2x")
+    assert (code, out) == (2, "")
+    assert "--all-ranks is for runs of several ranks" in err
+
+
 # --- imported runs
 
 

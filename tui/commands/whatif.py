@@ -37,6 +37,7 @@ from qrprof.profiler.store import find_run
 from qrprof.tui.commands.rank import in_ms, noise_line, step_line
 from qrprof.tui.output import Cell, Column, bar, clean, field, name, table, title, write, write_json
 from qrprof.tui.ranking import Ranking, noise_ns, replay_line, run_line, to_ms
+from qrprof.tui.ranks_whatif import ask_ranks, change_record, ranks_page, ranks_record
 from qrprof.tui.remember import remember
 
 BARS: Final = 20  # cells of a bar
@@ -74,8 +75,16 @@ class Answer:
 @click.option("--set", "settings", metavar="KEY=SPEC", multiple=True, help="What a part's time becomes. Repeatable.")
 @click.option("--sweep", "swept", metavar="KEY", help="Print the step by the speedup of one part.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--rank", "number", type=click.IntRange(0), default=0, show_default=True, help="Process of the run.")
-def command(run: str | None, settings: tuple[str, ...], swept: str | None, as_json: bool, number: int) -> int:
+@click.option("--rank", "number", type=click.IntRange(0), help="Process of the run.  [default: 0]")
+@click.option("--all-ranks", is_flag=True, help="Replay all ranks together, which wait for each other in collectives.")
+def command(
+    run: str | None,
+    settings: tuple[str, ...],
+    swept: str | None,
+    as_json: bool,
+    number: int | None,
+    all_ranks: bool,
+) -> int:
     """Predict the step if parts of it took another time.
 
     The trace is replayed with these times. RUN is a run's id, the start of one, or its folder; without it, the last
@@ -96,10 +105,20 @@ def command(run: str | None, settings: tuple[str, ...], swept: str | None, as_js
     --set launch=0                     the step is one CUDA graph
     --set gap:data=0                   batches are there when they are wanted
     --sweep geqr2_smem                 the step by the speedup of a kernel
+    --all-ranks --set mm@7=2x          products are faster on rank 7 alone
     """
     if not settings and swept is None:
         raise click.UsageError("nothing to change: give --set KEY=SPEC or --sweep KEY")
-    answer = ask(run, number, settings, swept)
+    if all_ranks:
+        if swept is not None or number is not None:
+            raise click.UsageError("--all-ranks takes --set KEY=SPEC or KEY@RANK=SPEC, and neither --sweep nor --rank")
+        together = ask_ranks(run, settings)
+        if as_json:
+            write_json(ranks_record(together))
+        else:
+            write(ranks_page(together))
+        return Exit.OK
+    answer = ask(run, number or 0, settings, swept)
     if as_json:
         write_json(record(answer))
     else:
@@ -252,20 +271,6 @@ def record(answer: Answer) -> dict[str, Any]:
         "coverage": asdict(ranking.partition.coverage),
         "notes": notes(ranking),
         **(sweep_record(answer.swept) if answer.swept else {}),
-    }
-
-
-def change_record(change: Change) -> dict[str, Any]:
-    part = change.part
-    return {
-        "key": part.key,
-        "kind": part.kind,
-        "set": change.spec.text,
-        "factor": change.factor,
-        "basis": change.basis,
-        "calls": part.calls,
-        "device_ms": to_ms(part.device_ns),
-        "host_ms": to_ms(part.host_ns),
     }
 
 
