@@ -77,21 +77,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return Store(tmp_path, capsys)
 
 
-def on_h200(store: Store, name: str) -> Any:
-    """Make the saved run one of a recorded H200 trace; what is known of that."""
-    known = json.loads((DATA / "own_h200.json").read_text())[name]
-    (store.folder / "rank0.trace.json").unlink()
-    shutil.copy(DATA / f"{name}.json.gz", store.folder / "rank0.trace.json.gz")
-    store.change(
-        trace="rank0.trace.json.gz",
-        devices=[{"index": 0, "kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150 << 30}],
-        linalg=[],
-        recorded=[{"index": 2 + i, "kind": "A", "weight": 1 / known["active"]} for i in range(known["active"])],
-        unprofiled=[],
-    )
-    return known
-
-
 def block(first: int, ns: list[int]) -> dict[str, Any]:
     return {"clock": "host clock", "first_step": first, "durations_ns": ns, "kinds": ["A"] * len(ns)}
 
@@ -364,34 +349,6 @@ def test_show_gives_the_nearest_names(store: Store) -> None:
     assert "linalg_qr, mm" in several
 
 
-def test_show_holds_the_share_against_the_replay(store: Store) -> None:
-    said = "gain up to 175 us a step; the step at most 1.28x as fast by share up to 175 us a step; a replay of the step"
-    assert f"{said} says the same" in store.text("show", "mm")
-    measure_cpu()
-    row = store.json("show", "mm")
-    assert row["by_share_ms"] == pytest.approx(row["gain_ms"])
-    low, high = (f"{1000 * row['by_share_ms'][end]:.0f} us" for end in ("low", "high"))
-    assert f"by share {low} to {high} a step; a replay of the step says the same" in store.text("show", "mm")
-
-
-def test_show_says_why_the_replay_gains_less(store: Store) -> None:
-    on_h200(store, "own_h200_two_streams_overlap")  # products beside a copy that takes longer
-    text = store.text("show", "aten::mm")
-    assert "gain up to 0 ns a step; the step at most 1.00x as fast by share up to 1.36 ms a step; a replay" in text
-    assert "gains less, since other work fills part of that time" in text
-
-
-def test_show_says_why_the_replay_gains_more(store: Store) -> None:
-    """The host's work delays the launches too while the device is busy, which idle time does not hold."""
-    known = on_h200(store, "own_h200_mlp_eager")
-    store.change(unprofiled=[block(3, [round(1e6 * ms) for ms in known["unprofiled_step_ms_before"]])])
-    row = store.json("show", "gap:host")
-    assert row["gain_ms"]["high"] > 1.5 * row["by_share_ms"]["high"]
-    assert "gains more, since the same work also holds it up in the time of other rows" in store.text(
-        "show", "gap:host"
-    )
-
-
 def test_a_withheld_replay_leaves_ceilings_and_a_note(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     measure_cpu()
     monkeypatch.setattr("qrprof.tui.ranking.model_of", lambda *args: replace(model_of(*args), withheld="a reason"))
@@ -410,9 +367,18 @@ def test_a_withheld_replay_leaves_ceilings_and_a_note(store: Store, monkeypatch:
 
 @pytest.mark.parametrize("name", H200)
 def test_h200_traces_are_ranked(store: Store, name: str) -> None:
-    known = on_h200(store, name)
+    known = json.loads((DATA / "own_h200.json").read_text())[name]
+    (store.folder / "rank0.trace.json").unlink()
+    shutil.copy(DATA / f"{name}.json.gz", store.folder / "rank0.trace.json.gz")
     blocks = [known["unprofiled_step_ms_before"], known["unprofiled_step_ms_after"]]
-    store.change(unprofiled=[block(10 * i, [round(1e6 * ms) for ms in times]) for i, times in enumerate(blocks)])
+    gpu = {"index": 0, "kind": "cuda", "name": "NVIDIA H200", "memory_bytes": 150 << 30}
+    store.change(
+        trace="rank0.trace.json.gz",
+        devices=[gpu],
+        linalg=[],
+        recorded=[{"index": 2 + i, "kind": "A", "weight": 1 / known["active"]} for i in range(known["active"])],
+        unprofiled=[block(10 * i, [round(1e6 * ms) for ms in times]) for i, times in enumerate(blocks)],
+    )
     record = store.json("rank")
     assert record["step_ms"] == pytest.approx(sum(map(sum, blocks)) / 10)
     assert (record["coverage"]["verdict"], record["coverage"]["steps"]) == ("trusted", known["active"])
