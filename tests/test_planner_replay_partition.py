@@ -35,6 +35,18 @@ def agree(trace: Trace, run: RunInfo) -> bool:
     return True
 
 
+def test_what_a_data_loader_calls_is_data_loading(build: Any) -> None:
+    rows = [
+        build.mark(0, 0),
+        build.note(LOADER, 100, 500),
+        build.op("aten::stack", 200, 400),
+        build.op("aten::stack", 600, 700),
+        build.mark(1, 1000),
+    ]
+    run = build.run([1000] * 8)
+    assert agree(Trace.from_rows(rows), run)
+
+
 def test_a_saved_run(tmp_path: Path) -> None:
     run, trace = load_run(Path(shutil.copytree(SMALL_RUN, tmp_path / "run")), 0)
     assert agree(trace, run)

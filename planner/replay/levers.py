@@ -42,7 +42,9 @@ class Levers:
         if key == UNATTRIBUTED:
             return change_items(graph, launch == NONE, factor)
         rows: Mask = self.owner == self.places.get(key, NONE - 1)
-        if key in LINALG_DRIVERS or not self.on_device:
+        if not self.on_device:  # there, what a data loader calls is data loading
+            return change_rows(graph, rows & (graph.facts.owners.loader < 0), factor)
+        if key in LINALG_DRIVERS:
             return change_rows(graph, rows, factor)
         return change_items(graph, pick(rows, launch, False), factor)
 
