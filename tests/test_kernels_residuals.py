@@ -1,0 +1,109 @@
+"""What is measured of a QR factorisation: units, places and Q itself."""
+
+import pytest
+import torch
+from qr_cases import DTYPES, EPS, F64, Factored, made
+
+from qrprof.kernels import residuals as measures
+from qrprof.kernels import signs
+from qrprof.kernels.checks import residuals, residuals_qr, strict
+from qrprof.kernels.structures import CASES, make
+
+
+def test_strides_and_gradients_make_no_difference() -> None:
+    square = Factored.of(made("dense", 4, 32, 32))
+    own = residuals(square.a.mT.contiguous().mT.requires_grad_(), square.h.contiguous(), square.tau)
+    assert all(torch.equal(x, y) for x, y in zip(own.each, square.geqrf.each, strict=True))
+
+
+def test_batches_are_taken_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Factored.of(made("mixed", 7, 20, 12))
+    whole = (given.geqrf, given.qr)
+    monkeypatch.setattr(measures, "CHUNK", 2 * 20 * 12)
+    for once, parts in zip(whole, (given.geqrf, given.qr), strict=True):
+        assert all(torch.allclose(x, y) for x, y in zip(once.each, parts.each, strict=True))
+
+
+def test_units_of_the_measures() -> None:
+    a = torch.eye(64).repeat(2, 1, 1)
+    a[:, :, 3] *= 2
+    h = a.clone()
+    h[1, 2, 5] += 2**-10
+    own = residuals(a, h, torch.zeros(2, 64))
+    in_eps = 2**-10 / (64 * EPS)
+    assert own.each.factor.tolist() == [0, in_eps / 2]
+    assert own.each.column.tolist() == pytest.approx([0, in_eps])
+    assert int(own.each.column_at[1]) == 5
+    assert own.each.orthogonality.tolist() == [0, 0]
+    q = torch.eye(64).repeat(2, 1, 1)
+    q[0, 1, 0] = 2**-12
+    expected = (2**-12 + 2**-24) / (64 * EPS)
+    assert residuals_qr(a, q, a).each.orthogonality.tolist() == pytest.approx([expected, 0])
+
+
+@pytest.mark.parametrize("exponent", [1020, -1060])
+def test_the_ends_of_float64_are_measured_as_its_middle(exponent: int) -> None:
+    a = torch.ones(16, 16, dtype=F64).triu() * 2.0**exponent
+    h = a.clone()
+    h[2, 5] *= 1 + 2.0**-10
+    own = residuals(a, h, torch.zeros(16, dtype=F64))
+    assert own.each.factor.item() == 2.0**-10 / (16 * 16 * 2.0**-52)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(50, 50), (60, 30), (30, 60), (5, 1), (1, 5)])
+def test_q_is_what_the_reflectors_make(m: int, n: int, dtype: torch.dtype) -> None:
+    h, tau = torch.geqrf(made("dense", 3, m, n, dtype=dtype).double())
+    tau[:, ::3] = 0
+    h = h[..., : min(m, n)]
+    expected = torch.linalg.householder_product(h, tau)
+    assert torch.allclose(measures.form_q(h, tau), expected, atol=1e-14)
+
+
+def test_spread_and_place_of_the_worst() -> None:
+    given = Factored.of(made("dense", 24, 20, 20).reshape(4, 6, 20, 20))
+    given.h[2, 5, 3, 7] *= 1.01
+    own = given.geqrf
+    spread = own.spread("column")
+    assert spread.at == (2, 5)
+    assert spread.p50 <= spread.p90 < 1
+    assert 50 < spread.p99 == spread.worst
+    assert spread.worst == float(own.each.column.max())
+    assert int(own.each.column_at[2 * 6 + 5]) == 7
+    assert Factored.of(made("dense", 0, 4, 4)).geqrf.spread("column").at is None
+
+
+def test_results_of_another_shape_or_dtype_are_refused() -> None:
+    square, tall = (Factored.of(made("dense", 4, *shape)) for shape in ((32, 32), (48, 20)))
+    a, h, tau, q, r = square.a, square.h, square.tau, square.q, square.r
+    for wrong in ((h[:2], tau), (h[:, :9], tau), (h, tau[:, :9]), (h.double(), tau), (h, tau.to("meta"))):
+        with pytest.raises(ValueError, match=r"(H|tau) is .* not \("):
+            residuals(a, *wrong)
+    with pytest.raises(ValueError, match="Q has 9 columns"):
+        residuals_qr(a, q[..., :9], r[:, :9])
+    with pytest.raises(ValueError, match=r"R is \(4, 20, 20\) torch.float64"):
+        residuals_qr(tall.a, tall.q, tall.r.double())
+
+
+def test_pivots_are_tau() -> None:
+    h, tau = torch.geqrf(made("dense", 3, 80, 70, dtype=F64))
+    q = torch.linalg.householder_product(h, tau)
+    found = signs.pivots(torch.eye(70, dtype=F64) - q[:, :70])
+    assert torch.allclose(found, tau, atol=1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpu_measures_what_the_cpu_measures(case: str) -> None:
+    a = make(case, 6, 70, 70, cond=2, seed=11, device="cuda")
+    assert torch.equal(a.nan_to_num(-1), make(case, 6, 70, 70, cond=2, seed=11, device="cuda").nan_to_num(-1))
+    h, tau, q, r = (x.cuda() for x in (*torch.geqrf(a.cpu()), *torch.linalg.qr(a.cpu())))
+    pairs = [
+        (residuals(a, h, tau), residuals(a.cpu(), h.cpu(), tau.cpu())),
+        (residuals_qr(a, q, r), residuals_qr(a.cpu(), q.cpu(), r.cpu())),
+    ]
+    for there, here in pairs:
+        assert strict(there, here).passed
+        for measure in ("factor", "column", "orthogonality"):
+            assert torch.allclose(getattr(there.each, measure), getattr(here.each, measure), atol=1e-6)
