@@ -211,7 +211,9 @@ def clocks(results: "Sequence[Result]") -> dict[str, str]:
         several = "" if calls == "1" else f", of {calls} calls each"
         found[kind] = f"{how}; n = {n}{several}; p05 to p95 at most {100 * spread:.0f} % of the median"
     if ours:
-        found["first"] = f"{units.time(max(one.first_ns for one in ours))} at most, in which kernels are compiled"
+        found["first"] = (
+            f"{units.time(max(one.first_ns for one in ours))} at most for the first call, which is not among these"
+        )
         if peaks := [one.peak_bytes for one in ours if one.peak_bytes is not None]:
             found["memory"] = f"{units.size(max(peaks))} beside the input at most, with the result"
     return found
