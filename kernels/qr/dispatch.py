@@ -1,0 +1,58 @@
+"""Which lane serves a QR call: rules as data, in order; the first that fits decides, and "torch" is the rest.
+
+A decision is a function of op, device type, dtype and shape alone, never of the values, the load or the number of
+threads: replicas of a data-parallel program decide alike.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Lane = Literal["torch", "cpu-batched", "triton-small", "triton-blocked"]
+
+MOST: Final = 2**31 - 1
+# Work of a call is batch * (m n min(m, n) + A_MATRIX) for factoring and again for forming Q; a matrix costs that much.
+A_MATRIX: Final = 3_000
+PASSES: Final = {"geqrf": 1, "linalg_householder_product": 1, "ormqr": 1, "linalg_qr": 2}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A lane and its domain; bounds are inclusive."""
+
+    lane: Lane
+    device: str
+    dtypes: tuple[str, ...]
+    batch: tuple[int, int] = (1, MOST)
+    rows: tuple[int, int] = (1, MOST)
+    columns: tuple[int, int] = (1, MOST)
+    least_work: int = 0
+
+
+RULES: Final = (
+    # Up to about 100 columns MKL uses one thread, above that several, and not always to its advantage. Between the two
+    # rules, and where there is less work than 2 ms, sharing the batch gained nothing: benchmarks/qr_cpu.py.
+    Rule("cpu-batched", "cpu", ("float32", "float64"), (4, MOST), (1, 2048), (1, 96), least_work=16_000_000),
+    Rule("cpu-batched", "cpu", ("float32", "float64"), (16, MOST), (1, 1024), (160, 512), least_work=16_000_000),
+    Rule("triton-small", "cuda", ("float32",), rows=(1, 128), columns=(1, 64)),
+    # One program factors a matrix: with few of them, the vendor's way of using the whole GPU for one wins.
+    Rule("triton-blocked", "cuda", ("float32",), (4, MOST), (1, 4096), (1, 4096)),
+)
+
+
+def lane(op: str, device: str, dtype: str, batch: int, m: int, n: int) -> Lane:
+    """The lane of `op` ("geqrf", "linalg_householder_product", "ormqr" or "linalg_qr") on `batch` m x n matrices.
+
+    `device` is a device type, `dtype` a name such as "float32"; for the ops that take reflectors, m x n is their shape.
+    """
+    work = PASSES[op] * batch * (m * n * min(m, n) + A_MATRIX)
+    for rule in RULES:
+        if (
+            device == rule.device
+            and dtype in rule.dtypes
+            and rule.batch[0] <= batch <= rule.batch[1]
+            and rule.rows[0] <= m <= rule.rows[1]
+            and rule.columns[0] <= n <= rule.columns[1]
+            and work >= rule.least_work
+        ):
+            return rule.lane
+    return "torch"

@@ -1,0 +1,65 @@
+"""Whether one matrix of a call came out right, in float64: the check of a swap while a program runs.
+
+Each returns a truth on the device of the inputs, so that nothing waits for a GPU. A result of non-finite input passes.
+The bounds are several times what `checks.strict` allows, since a call may be as small as one column; a product in
+TF32 exceeds them.
+"""
+
+import torch
+from torch import Tensor
+
+from qrprof.kernels.qr import stock
+
+COLUMN = 4.0  # n eps ||A_j||_1
+ORTHOGONAL = 20.0  # n eps
+FEWEST = 16  # for n: a few rows have a few roundings each
+
+
+def qr(nth: int, result: tuple[Tensor, Tensor], A: Tensor, mode: str = "reduced") -> Tensor:
+    """Of the matrix at `nth` modulo the batch: Q^T Q = I and Q^T A = R; without Q, R^T R = A^T A."""
+    Q, R = result
+    a, r = one(A, nth), one(R, nth)
+    if mode != "r":
+        return good(A.dtype, a, one(Q, nth), r)
+    lengths = torch.linalg.vector_norm(a, dim=0) + least(A.dtype)
+    bound = ORTHOGONAL * rounding(A) * lengths * lengths[:, None]
+    right: Tensor = ((r.mT @ r - a.mT @ a).abs() <= bound).all() | ~a.isfinite().all()
+    return right
+
+
+def geqrf(nth: int, result: tuple[Tensor, Tensor], A: Tensor) -> Tensor:
+    """Of the matrix at `nth` modulo the batch, with Q formed in float64."""
+    H, tau = result
+    h, k = one(H, nth), tau.shape[-1]
+    (q,) = stock.orgqr(h[:, :k], one(tau.unsqueeze(-1), nth)[:, 0])
+    return good(A.dtype, one(A, nth), q, h[:k].triu())
+
+
+def orgqr(nth: int, Q: Tensor, H: Tensor, tau: Tensor) -> Tensor:
+    """Of the matrix at `nth` modulo the batch: Q as torch forms it in float64."""
+    h = one(H, nth)
+    (q,) = stock.orgqr(h, one(tau.unsqueeze(-1), nth)[:, 0])
+    return ((one(Q, nth) - q).abs().sum(0) <= ORTHOGONAL * rounding(H)).all() | ~q.isfinite().all()
+
+
+def good(dtype: torch.dtype, a: Tensor, q: Tensor, r: Tensor) -> Tensor:
+    k = q.shape[1]
+    unit = rounding(a, dtype)
+    factor = (r[:k] - q.mT @ a).abs().sum(0) <= COLUMN * unit * (a.abs().sum(0) + least(dtype))
+    identity = torch.eye(k, dtype=q.dtype, device=q.device)
+    orthogonal = (q.mT @ q - identity).abs().sum(0) <= ORTHOGONAL * unit
+    return (factor.all() & orthogonal.all()) | ~a.isfinite().all()
+
+
+def one(matrices: Tensor, nth: int) -> Tensor:
+    flat = matrices.reshape(-1, *matrices.shape[-2:]) if matrices.dim() > 3 else matrices
+    return (flat[nth % len(flat)] if flat.dim() == 3 else flat).double()
+
+
+def rounding(matrices: Tensor, dtype: torch.dtype | None = None) -> float:
+    return max(FEWEST, matrices.shape[-2]) * torch.finfo(dtype or matrices.dtype).eps
+
+
+def least(dtype: torch.dtype) -> float:
+    """Of denormal numbers, rounding leaves no more than of this one."""
+    return torch.finfo(dtype).smallest_normal

@@ -1,0 +1,225 @@
+"""A swap that fails does no harm: it falls back, is counted, is found out by checks, and is switched off."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from qrprof import kernels
+from qrprof.kernels import guard
+from qrprof.kernels.counters import Report
+from qrprof.kernels.guard import FAILURES, Swap
+from qrprof.kernels.qr import postcheck, stock
+from qrprof.kernels.swap import SwapError
+
+
+@pytest.fixture(autouse=True)
+def uninstalled() -> Iterator[None]:
+    yield
+    kernels.uninstall()
+
+
+def swap(fast: Callable[..., Any], **fields: Any) -> Swap:
+    given = {"decline": lambda A, mode="reduced": "", "check": postcheck.qr, "stock": stock.qr} | fields
+    return Swap("linalg_qr", fast, **given)
+
+
+def report() -> Report:
+    return next(report for report in kernels.report() if report.key == "CPU")
+
+
+def right(A: Any, mode: str = "reduced") -> Any:
+    return stock.qr(A, mode)
+
+
+def garbage(A: Any, mode: str = "reduced") -> Any:
+    Q, R = stock.qr(A, mode)
+    return Q, R + 0.01
+
+
+@pytest.fixture
+def always_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "CHECK_EVERY", 1)
+
+
+def test_a_kernel_that_raises_falls_back_and_opens_the_circuit() -> None:
+    def broken(A: Any, mode: str = "reduced") -> Any:
+        raise ZeroDivisionError
+
+    kernels.install([swap(broken)])
+    for shape in [(20, 8), (100, 60), (3, 3), (3, 3)]:
+        A = torch.randn(shape)
+        torch.testing.assert_close(tuple(torch.linalg.qr(A)), stock.qr(A))
+    assert report().fallbacks == {"ZeroDivisionError": FAILURES, "circuit open": 1}
+    assert (report().open, report().errors, report().hits, report().checked) == (True, FAILURES, 0, 0)
+
+
+def test_garbage_is_caught_and_opens_the_circuit(always_checked: None, capfd: pytest.CaptureFixture[str]) -> None:
+    kernels.install([swap(garbage)])
+    A = torch.randn(5, 20, 8)
+    for _ in range(FAILURES):
+        assert not torch.equal(torch.linalg.qr(A).R, stock.qr(A)[1])
+    assert torch.equal(torch.linalg.qr(A).R, stock.qr(A)[1])
+    got = report()
+    assert (got.open, got.hits, got.checked, got.failed, got.errors) == (True, FAILURES, FAILURES, FAILURES, 0)
+    assert got.fallbacks == {"circuit open": 1}
+
+
+def test_results_of_another_shape_are_failures_too(always_checked: None) -> None:
+    kernels.install([swap(lambda A, mode="reduced": (A[..., :1], A))])
+    torch.linalg.qr(torch.randn(20, 8))
+    assert (report().checked, report().failed) == (1, 1)
+
+
+def test_one_call_in_so_many_is_checked() -> None:
+    kernels.install([swap(right)])
+    for _ in range(2 * guard.CHECK_EVERY + 1):
+        torch.linalg.qr(torch.randn(20, 8))
+    got = report()
+    assert (got.hits, got.checked, got.failed, got.open) == (2 * guard.CHECK_EVERY + 1, 3, 0, False)
+    assert got.p50_ns is not None
+    assert got.p95_ns is not None
+    assert got.p99_ns is not None
+    assert 0 < got.p50_ns <= got.p95_ns <= got.p99_ns
+
+
+def test_a_call_outside_the_domain_is_counted_by_reason() -> None:
+    kernels.install([swap(right, decline=lambda A, mode="reduced": "large" if A.numel() > 100 else "")])
+    for size in (5, 20, 20):
+        torch.linalg.qr(torch.randn(size, size))
+    assert (report().hits, report().fallbacks) == (1, {"large": 2})
+
+
+def test_out_of_memory_falls_back_and_is_no_failure() -> None:
+    def large(A: Any, mode: str = "reduced") -> Any:
+        raise torch.OutOfMemoryError
+
+    kernels.install([swap(large)])
+    for _ in range(FAILURES + 1):
+        torch.linalg.qr(torch.randn(3, 3))
+    assert (report().fallbacks, report().open) == ({"out of memory": FAILURES + 1}, False)
+
+
+def test_any_other_op_can_be_swapped() -> None:
+    def softmax(x: Any, dim: int, half_to_float: bool) -> Any:
+        shifted = (x - x.amax(dim, keepdim=True)).exp()
+        return shifted / shifted.sum(dim, keepdim=True)
+
+    kernels.install([Swap("_softmax", softmax, decline=lambda x, dim, half_to_float: "" if dim == -1 else "dim")])
+    x = torch.randn(4, 5, requires_grad=True)
+    expected = torch.tensor([0.25] * 4)
+    torch.testing.assert_close(torch.ones(4).softmax(-1), expected)
+    torch.testing.assert_close(torch.ones(4).softmax(0), expected)
+    assert torch.autograd.gradcheck(lambda x: x.softmax(-1), x.detach().double().requires_grad_())
+    assert report().hits > 1
+    assert report().fallbacks == {"dim": 1}
+
+
+def test_an_op_is_swapped_once() -> None:
+    with pytest.raises(SwapError, match="twice"):
+        kernels.install([swap(right), swap(garbage)])
+    kernels.install([swap(right)])
+
+
+def test_counts_of_many_threads_are_exact() -> None:
+    kernels.install([swap(right, check=None)])
+
+    def call() -> None:
+        for _ in range(200):
+            torch.linalg.qr(torch.randn(3, 3))
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert report().hits == 1600
+
+
+def test_a_large_fallback_leaves_the_gil_to_others() -> None:
+    """`call_boxed` of the kept kernel would hold it for the whole factorisation."""
+    kernels.install([swap(right, decline=lambda A, mode="reduced": "no")])
+    seen: list[float] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.0005):
+            seen.append(time.perf_counter())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        for _ in range(200):
+            begin = time.perf_counter()
+            torch.linalg.qr(torch.randn(700, 700))
+            end = time.perf_counter()
+            if sum(begin < at < end for at in seen) >= 3:
+                break
+        else:
+            pytest.fail("no other thread ran during a call")
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_failures_are_told_at_exit(workshop: Any) -> None:
+    workshop.write(
+        "fails.py",
+        "import torch\nfrom qrprof import kernels\nfrom qrprof.kernels.guard import Swap\n"
+        "def broken(A, mode='reduced'): raise OSError\n"
+        "kernels.install([Swap('linalg_qr', broken, lambda *_: '')])\n"
+        "for _ in range(5): torch.linalg.qr(torch.eye(3))\n",
+    )
+    ended = workshop.python("fails.py")
+    assert ended.said == [
+        "swap of linalg_qr on CPU: 0 of 0 checked results wrong, 3 calls raised; stock served every later call"
+    ]
+
+
+SIZES = [(1, 1), (5, 1), (1, 5), (3, 3), (40, 40), (100, 30), (30, 100), (4, 60, 60)]
+
+
+@pytest.mark.parametrize("shape", SIZES)
+@pytest.mark.parametrize("scale", [1.0, 1e-40, 1e37])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_checks_pass_what_torch_computes(shape: tuple[int, ...], scale: float, dtype: Any) -> None:
+    for nth in range(3):
+        A = torch.randn(shape, dtype=dtype) * scale
+        for mode in ("reduced", "complete", "r"):
+            assert postcheck.qr(nth, torch.linalg.qr(A, mode), A, mode)
+        H, tau = torch.geqrf(A)
+        assert postcheck.geqrf(nth, (H, tau), A)
+        if shape[-2] >= shape[-1]:
+            assert postcheck.orgqr(nth, torch.linalg.householder_product(H, tau), H, tau)
+
+
+def test_checks_find_what_is_wrong() -> None:
+    A = torch.randn(4, 60, 60)
+    Q, R = torch.linalg.qr(A)
+    H, tau = torch.geqrf(A)
+    for change in (1e-2, float("nan"), float("inf")):
+        at = torch.zeros(4, 60, 60)
+        at[2, 10, 20] = change
+        assert not postcheck.qr(2, (Q + at, R), A)
+        assert not postcheck.qr(2, (Q, R + at), A)
+        assert not postcheck.qr(2, (Q[:0], R + at), A, "r")
+        assert not postcheck.geqrf(2, (H + at, tau), A)
+        assert not postcheck.orgqr(2, Q + at, H, tau)
+        assert postcheck.qr(1, (Q + at, R), A)  # another matrix
+    skipped = R.clone()
+    skipped[2, 30:, 40] *= 1.001  # one small column
+    assert not postcheck.qr(2, (Q, skipped), A)
+
+
+def test_checks_pass_non_finite_input() -> None:
+    A = torch.randn(4, 20, 20)
+    A[2, 3, 3] = float("nan")
+    Q, R = torch.linalg.qr(A)
+    H, tau = torch.geqrf(A)
+    assert postcheck.qr(2, (Q, R), A)
+    assert postcheck.qr(2, (Q[:0], R), A, "r")
+    assert postcheck.geqrf(2, (H, tau), A)
+    assert postcheck.orgqr(2, torch.linalg.householder_product(H, tau), H, tau)
