@@ -1,0 +1,220 @@
+"""The Triton QR kernels in Triton's interpreter; test_kernels_triton.py runs this in a process of its own.
+
+Whether a kernel is interpreted is decided when it is decorated, so that no test beside these may import the kernels.
+"""
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+assert os.environ["TRITON_INTERPRET"] == "1"
+
+from qrprof.kernels.qr import blocked, form  # noqa: E402
+from qrprof.kernels.qr.configs import Blocked, Config, Panel, Small, Update  # noqa: E402
+
+# NumPy warns where a GPU says inf or NaN.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+EPS = torch.finfo(torch.float32).eps
+
+
+def panel(rows: int, leaf: int = 16) -> Panel:
+    return Panel(rows, leaf, warps=4, block_rows=32, stages=1, precision="ieee", paired=False)
+
+
+UPDATE = Update(columns=16, block_rows=32, warps=4, stages=1, precision="ieee")
+# Block columns and leaves are narrow, so that small matrices have several of each.
+TINY = Config(small=(), blocked=(Blocked(1 << 30, 32, (panel(32), panel(64), panel(128)), UPDATE),))
+SHORT_LEAF = Config(small=(), blocked=(Blocked(1 << 30, 16, (panel(64, leaf=4),), UPDATE),))
+WHOLE = Config(small=(Small(128, 64, 4, paired=False),), blocked=())
+# Each path with shapes it serves: one leaf, several leaves, several block columns, partial ones; square, tall, wide.
+PATHS = [
+    *[(TINY, m, n) for m, n in ((1, 1), (31, 31), (48, 48), (100, 100), (70, 33), (33, 70))],
+    *[(SHORT_LEAF, m, n) for m, n in ((50, 20), (20, 41))],
+    *[(WHOLE, m, n) for m, n in ((1, 1), (31, 31), (128, 40), (20, 64), (1, 7), (7, 1))],
+]
+FEW = [(SHORT_LEAF, 36, 36), (WHOLE, 20, 20)]
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def check(a: torch.Tensor, h: torch.Tensor, tau: torch.Tensor) -> None:
+    """Every column of Q^T A - R is small against that of A, and Q is orthogonal."""
+    m, n = a.shape[-2:]
+    k = min(m, n)
+    q = torch.linalg.householder_product(h[..., :k].double(), tau.double())
+    left = (h.double().triu()[..., :k, :] - q.mT @ a.double()).abs().sum(-2)
+    assert (left <= 0.2 * max(n, 10) * EPS * a.double().abs().sum(-2)).all()
+    assert ((q.mT @ q - torch.eye(k, dtype=q.dtype)).abs().sum(-2) <= max(n, 10) * EPS).all()
+
+
+def close(mine: torch.Tensor, stock: torch.Tensor, times: float = 1.0) -> None:
+    assert mine.shape == stock.shape
+    n = max(10, *mine.shape[-2:])
+    assert (mine - stock).abs().max().item() <= times * n * EPS * stock.abs().max().item()
+
+
+@pytest.mark.parametrize(("config", "m", "n"), PATHS)
+def test_geqrf_is_torchs(config: Config, m: int, n: int) -> None:
+    a = randn(2, m, n)
+    kept = a.clone()
+    h, tau = blocked.geqrf(a, config)
+    stock_h, stock_tau = torch.geqrf(a)
+    check(a, h, tau)
+    close(h, stock_h, times=8)
+    close(tau, stock_tau, times=8)
+    assert torch.equal(*(x.diagonal(dim1=-2, dim2=-1).sign() for x in (h, stock_h)))
+    assert (h.stride(), tau.stride()) == (stock_h.stride(), stock_tau.stride())
+    assert torch.equal(a, kept)
+
+
+@pytest.mark.parametrize("config", [SHORT_LEAF, WHOLE])
+@pytest.mark.parametrize("batch", [(), (0,), (1,), (3,), (2, 3), (2, 0)])
+def test_batches_of_any_rank(config: Config, batch: tuple[int, ...]) -> None:
+    a = randn(*batch, 18, 17)
+    h, tau = blocked.geqrf(a, config)
+    stock_h, stock_tau = torch.geqrf(a)
+    assert (h.shape, tau.shape) == (stock_h.shape, stock_tau.shape)
+    if h.numel():
+        assert h.stride() == stock_h.stride()
+        check(a, h, tau)
+
+
+@pytest.mark.parametrize(("m", "n"), [(0, 0), (0, 5), (5, 0)])
+def test_empty_matrices(m: int, n: int) -> None:
+    h, tau = blocked.geqrf(torch.empty(2, m, n))
+    assert (h.shape, tau.shape) == ((2, m, n), (2, 0))
+
+
+@pytest.mark.parametrize(("config", "m", "n"), FEW)
+def test_strides_do_not_matter(config: Config, m: int, n: int) -> None:
+    a = randn(2, m, n)
+    expected = blocked.geqrf(a, config)
+    wide = torch.zeros(2, m, 2 * n)
+    wide[..., ::2] = a
+    for same in (a.mT.contiguous().mT, wide[..., ::2], torch.stack([a, a], 1)[:, 0], a.flip(0).flip(0)):
+        for mine, theirs in zip(blocked.geqrf(same, config), expected, strict=True):
+            assert torch.equal(mine, theirs)
+    assert torch.equal(blocked.geqrf(a[:1].expand(2, m, n), config)[0][1], expected[0][0])
+
+
+@pytest.mark.parametrize(("config", "m", "n"), FEW)
+def test_zero_and_deficient(config: Config, m: int, n: int) -> None:
+    a = randn(5, m, n)
+    a[0] = 0
+    a[1, :, n // 2 :] = 0
+    a[2, :, 3] = a[2, :, 2]
+    a[3] = a[3].triu()
+    a[4, n // 3 :] = 0
+    h, tau = blocked.geqrf(a, config)
+    assert h.isfinite().all()
+    check(a, h, tau)
+    assert not h[0].any()
+    assert not tau[0].any()  # nothing to reflect: LAPACK's H = I
+    assert not tau[1, n // 2 :].any()
+    assert torch.equal(h[3], a[3])
+    assert not tau[3].any()
+
+
+@pytest.mark.parametrize(("config", "m", "n"), FEW)
+@pytest.mark.parametrize("scale", [1e37, 1e-30, 1e-37])
+def test_scales(config: Config, m: int, n: int, scale: float) -> None:
+    a = randn(1, m, n)
+    a /= a.abs().max()
+    h, tau = blocked.geqrf(a * scale, config)
+    check(a * scale, h, tau)
+
+
+@pytest.mark.parametrize(("config", "m", "n"), FEW)
+def test_denormal_matrices_and_columns(config: Config, m: int, n: int) -> None:
+    a = randn(2, m, n)
+    a[0] *= 1e-41
+    a[1, :, ::7] *= 1e-38
+    h, tau = blocked.geqrf(a, config)
+    # The same reflectors as of the same matrix at a scale where nothing is rounded; R to the smallest denormal.
+    exact = a.double()
+    powers = 2.0 ** exact.abs().amax(-2, keepdim=True).log2().floor()
+    other_h, other_tau = blocked.geqrf((exact / powers).float(), config)
+    assert torch.equal(tau, other_tau)
+    assert torch.equal(h.tril(-1), other_h.tril(-1))
+    assert ((h.double() - other_h.double() * powers).triu().abs() <= 2.0**-149).all()
+
+
+@pytest.mark.parametrize(("config", "m", "n"), FEW)
+def test_tiny_below_the_diagonal_still_reflects(config: Config, m: int, n: int) -> None:
+    a = torch.eye(m, n)[None].clone()
+    a[0, 5, 2] = 1e-25  # its square is no float; LAPACK scales and reflects
+    h, tau = blocked.geqrf(a, config)
+    _, stock_tau = torch.geqrf(a)
+    assert torch.equal(tau, stock_tau)
+    assert h[0, 2, 2] == -1
+
+
+@pytest.mark.parametrize(("config", "m", "n"), FEW)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_stays_in_its_matrix(config: Config, m: int, n: int, bad: float) -> None:
+    a = randn(3, m, n)
+    clean_h, clean_tau = blocked.geqrf(a, config)
+    a[1, m // 2, n // 2] = bad
+    h, tau = blocked.geqrf(a, config)
+    assert not h[1].isfinite().all()
+    for one in (0, 2):
+        assert torch.equal(h[one], clean_h[one])
+        assert torch.equal(tau[one], clean_tau[one])
+
+
+def test_pairs_reduce_as_two_sums_do() -> None:
+    """What the GPU runs; the interpreter takes a second for a matrix."""
+    a = randn(1, 6, 5)
+    pairs = Config((Small(8, 8, 1),), ())
+    alone = Config((Small(8, 8, 1, paired=False),), ())
+    for mine, other in zip(blocked.geqrf(a, pairs), blocked.geqrf(a, alone), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("m", "n"), [(70, 70), (70, 33), (33, 70)])
+def test_orgqr_is_torchs(m: int, n: int, kept: bool) -> None:
+    a = randn(2, m, n)
+    k = min(m, n)
+    done = blocked.factor(a, TINY)
+    done = done if kept else replace(done, t=None)
+    stock = torch.linalg.householder_product(done.h[..., :k], done.tau)
+    q = form.orgqr(done, k, TINY)
+    close(q, stock)
+    assert q.stride() == stock.stride()
+    whole = form.orgqr(done, m, TINY)
+    close(whole[..., :k], stock)
+    close(whole.mT @ whole, torch.eye(m).expand(2, m, m), times=2)
+
+
+def test_orgqr_with_a_tau_of_zero_and_more_columns_than_reflectors() -> None:
+    h, tau = torch.geqrf(randn(2, 60, 50))
+    tau = tau[:, :40].contiguous()
+    tau[0, ::3] = 0
+    q = form.orgqr(blocked.Factored(h, tau, None, 0), 50, TINY)
+    close(q, torch.linalg.householder_product(h, tau), times=2)
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize(("m", "k"), [(70, 70), (70, 20)])
+def test_ormqr_is_torchs(m: int, k: int, left: bool, transpose: bool) -> None:
+    done = blocked.factor(randn(2, m, k), TINY)
+    c = randn(2, m, 11, seed=1) if left else randn(2, 11, m, seed=1)
+    stock = torch.ormqr(done.h, done.tau, c, left, transpose)
+    kept = c.clone()
+    product = form.ormqr(done, c, left=left, transpose=transpose, config=TINY)
+    close(product, stock, times=2)
+    assert product.stride() == stock.stride()
+    assert torch.equal(c, kept)
+
+
+def test_serves_names_its_domain() -> None:
+    assert blocked.serves(640, 512, 512, torch.float32)
+    assert blocked.serves(1, 4096, 5000, torch.float32)
+    assert not blocked.serves(640, 512, 512, torch.float64)
+    assert not blocked.serves(1, 4097, 10, torch.float32)
