@@ -34,8 +34,8 @@ RULES: Final = (
     Rule("cpu-batched", "cpu", ("float32", "float64"), (4, MOST), (1, 2048), (1, 96), least_work=16_000_000),
     Rule("cpu-batched", "cpu", ("float32", "float64"), (16, MOST), (1, 1024), (160, 512), least_work=16_000_000),
     # One program factors a matrix: with few of them, the vendor's way of using the whole GPU for one wins. Measured on
-    # an H200: 40 x 352 24 times as fast as torch, 60 x 1024 12 times, 8 x 2048 1.4 times, 2 x 4096 a seventh. The time of
-    # up to 132 matrices hardly grows with their number, and torch's does: fewer than below would lose.
+    # an H200: 40 x 352 24 times as fast as torch, 60 x 1024 12 times, 8 x 2048 1.4 times, 2 x 4096 a seventh. The time
+    # of up to 132 matrices hardly grows with their number, and torch's does: fewer than below would lose.
     Rule("triton-small", "cuda", ("float32",), (2, MOST), (1, 128), (1, 64)),
     Rule("triton-blocked", "cuda", ("float32",), (6, MOST), (1, 512), (1, 512)),
     Rule("triton-blocked", "cuda", ("float32",), (10, MOST), (1, 1024), (1, 1024)),
