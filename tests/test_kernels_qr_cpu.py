@@ -240,7 +240,7 @@ def test_in_a_forked_child_and_at_exit(workshop: Any) -> None:
         "pid = os.fork()\n"
         "if pid == 0:\n"
         "    same = all(torch.equal(a, b) for a, b in zip(qr(A), expected))\n"
-        "    os._exit(0 if same else 1)\n"
+        "    sys.exit(0 if same else 1)\n"
         "print(os.waitpid(pid, 0)[1], all(torch.equal(a, b) for a, b in zip(qr(A), expected)), flush=True)\n"
         "import atexit\n"
         "atexit.register(lambda: print('last', len(qr(A)), flush=True))\n"

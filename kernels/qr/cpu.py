@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from qrprof.kernels.qr import stock
+from qrprof.kernels.qr.layout import batched, column_major
 
 PIECES = 4  # pieces of the batch a thread: a thread that the machine delays holds up less
 
@@ -41,10 +42,10 @@ def qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     R = column_major(A, len(flat), k, n)
     if mode == "r":
         share(lambda at: stock.qr(flat[at], mode, (A.new_empty(0), R[at])), len(flat))
-        return A.new_empty(0), R.view(*batch, k, n)
+        return A.new_empty(0), batched(R, batch)
     Q = column_major(A, len(flat), m, k)
     share(lambda at: stock.qr(flat[at], mode, (Q[at], R[at])), len(flat))
-    return Q.view(*batch, m, k), R.view(*batch, k, n)
+    return batched(Q, batch), batched(R, batch)
 
 
 def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,7 +54,7 @@ def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
     flat = A.detach().reshape(-1, m, n)
     H, tau = column_major(A, len(flat), m, n), A.new_empty(len(flat), min(m, n))
     share(lambda at: stock.geqrf(flat[at], (H[at], tau[at])), len(flat))
-    return H.view(*batch, m, n), tau.view(*batch, min(m, n))
+    return batched(H, batch), tau.view(*batch, min(m, n))
 
 
 def orgqr(H: Tensor, tau: Tensor) -> Tensor:
@@ -62,7 +63,7 @@ def orgqr(H: Tensor, tau: Tensor) -> Tensor:
     flat, taus = H.detach().reshape(-1, m, n), tau.detach().reshape(-1, tau.shape[-1])
     Q = column_major(H, len(flat), m, n)
     share(lambda at: stock.orgqr(flat[at], taus[at], (Q[at],)), len(flat))
-    return Q.view(*batch, m, n)
+    return batched(Q, batch)
 
 
 def ormqr(H: Tensor, tau: Tensor, C: Tensor, left: bool, transpose: bool) -> Tensor:
@@ -72,7 +73,7 @@ def ormqr(H: Tensor, tau: Tensor, C: Tensor, left: bool, transpose: bool) -> Ten
     others = C.detach().reshape(-1, *C.shape[-2:])
     product = column_major(C, len(flat), *C.shape[-2:])
     share(lambda at: stock.ormqr(flat[at], taus[at], others[at], left, transpose, (product[at],)), len(flat))
-    return product.view(*batch, *C.shape[-2:])
+    return batched(product, batch)
 
 
 def share(work: Callable[[slice], Any], batch: int) -> None:
@@ -93,10 +94,8 @@ def share(work: Callable[[slice], Any], batch: int) -> None:
             work(at)
 
     helping: list[Future[None]] = []
-    with suppress(
-        RuntimeError
-    ):  # no more threads: the interpreter ends, or a limit of the system; the caller is enough
-        helping.extend(helpers().submit(take) for _ in range(workers - 1))
+    with suppress(RuntimeError):  # no threads: the interpreter ends, or a limit is reached; the caller is enough
+        helping.extend(helpers(os.getpid()).submit(take) for _ in range(workers - 1))
     with one_thread():
         take()
     for helper in helping:
@@ -105,15 +104,12 @@ def share(work: Callable[[slice], Any], batch: int) -> None:
 
 
 @functools.cache
-def helpers() -> ThreadPoolExecutor:
-    """Threads that wait for work; they are started when first needed, and end with the process.
+def helpers(process: int) -> ThreadPoolExecutor:
+    """Threads of this process that wait for work; a forked child has none of its parent's and starts its own.
 
     Each is limited to one thread by itself: `torch.set_num_threads` would change the default of later threads too.
     """
     return ThreadPoolExecutor(os.cpu_count(), "qrprof-qr", limit_this_thread)
-
-
-os.register_at_fork(after_in_child=helpers.cache_clear)  # threads do not survive in a forked child
 
 
 def limit_this_thread() -> None:
@@ -150,8 +146,3 @@ def limits() -> Limits:
     """Raises AttributeError or OSError where torch is built for another platform or with another LAPACK."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     return Limits(library.MKL_Set_Num_Threads_Local, library.omp_get_max_threads, library.omp_set_num_threads)
-
-
-def column_major(like: Tensor, batch: int, m: int, n: int) -> Tensor:
-    """An empty (batch, m, n) with the strides of LAPACK's and torch's results."""
-    return like.new_empty(batch, n, m).mT

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from qrprof.kernels.qr import blocked, form
+from qrprof.kernels.qr.layout import batched, column_major
 
 
 def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
@@ -11,14 +12,14 @@ def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
     batch, m, n = A.shape[:-2], *A.shape[-2:]
     with torch.cuda.device(A.device):
         done = blocked.factor(A)
-    return done.h.view(*batch, m, n), done.tau.view(*batch, min(m, n))
+    return batched(done.h, batch), done.tau.view(*batch, min(m, n))
 
 
 def orgqr(H: Tensor, tau: Tensor) -> Tensor:
     """As `torch.linalg.householder_product`: H is [..., m, n], tau [..., k], not empty. Not differentiable."""
     with torch.cuda.device(H.device):
         Q = form.orgqr(factored(H, tau), H.shape[-1])
-    return Q.view(H.shape)
+    return batched(Q, H.shape[:-2])
 
 
 def ormqr(H: Tensor, tau: Tensor, C: Tensor, left: bool, transpose: bool) -> Tensor:
@@ -26,7 +27,7 @@ def ormqr(H: Tensor, tau: Tensor, C: Tensor, left: bool, transpose: bool) -> Ten
     with torch.cuda.device(H.device):
         flat = C.detach().reshape(-1, *C.shape[-2:])
         product = form.ormqr(factored(H, tau), flat, left=left, transpose=transpose)
-    return product.view(C.shape)
+    return batched(product, C.shape[:-2])
 
 
 def qr(A: Tensor, mode: str) -> tuple[Tensor, Tensor]:
@@ -35,13 +36,13 @@ def qr(A: Tensor, mode: str) -> tuple[Tensor, Tensor]:
     k = m if mode == "complete" else min(m, n)
     with torch.cuda.device(A.device):
         done = blocked.factor(A)
-        R = done.h[:, :k].mT.tril().mT.view(*batch, k, n)
-        return (A.new_empty(0) if mode == "r" else form.orgqr(done, k).view(*batch, m, k)), R
+        R = batched(done.h[:, :k].mT.tril().mT, batch)
+        return A.new_empty(0) if mode == "r" else batched(form.orgqr(done, k), batch), R
 
 
 def factored(H: Tensor, tau: Tensor) -> blocked.Factored:
     batch, m, n = H[..., 0, 0].numel(), *H.shape[-2:]
     flat = H.detach().reshape(batch, m, n)
     if flat.stride() != (m * n, 1, m):
-        flat = blocked.column_major(batch, m, n, H).copy_(flat)
+        flat = column_major(H, batch, m, n).copy_(flat)
     return blocked.Factored(flat, tau.detach().reshape(batch, -1).contiguous(), None, 0)
