@@ -10,8 +10,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, Validation
 from torch import Tensor
 
 from qrprof.kernels import contest, structures
-from qrprof.profiler.blocks import GEQRF, Problem
+from qrprof.profiler.blocks import Problem
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.phases import GEQRF
 from qrprof.profiler.runinfo import Record
 
 SWEEP_BATCHES: Final = (1, 8, 40, 160, 640)

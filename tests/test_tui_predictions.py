@@ -26,7 +26,8 @@ LATER = "20260201-120000-train"
 # Of the small run's step of 1000 us 800 remain, here without a time of linalg_qr. It is pieces of 500 us (linalg_qr),
 # 200 (mm), 1, 99, 50 and 150 (host work); the short ones of 1 and 50 us keep 0.3 of their time, and of the 200 us that
 # go the others give (200 - 0.7 - 35) / 4 = 41.075 each. So linalg_qr takes 458.925, mm 158.925, host work 182.15.
-# A bare ceiling errs by how far the step is from what it would be without the row: (500 - 341) / 500, (600 - 641) / 600.
+# A bare ceiling errs by how far the step is from what it would be without the row: (500 - 341) / 500, (600 - 641) /
+# 600.
 TABLE = """\
 id run                scenario            step, ms    predicted measured   error
  1 20260131..00-train linalg_qr..hievable    0.800 0.341..0.800    0.500 +31.8 %
