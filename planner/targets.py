@@ -120,7 +120,7 @@ def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence)
     if left and evidence.only_ceilings:
         left = ceiling(ns)
     by_share = left.off(ns) if left else None
-    gain = replayed(key, ns, left, evidence) if left else None
+    gain, most_ns = replayed(key, ns, left, evidence) if left else (None, 0.0)
     facts = gather(key, ns, count, rows, parts, left, evidence)
     advice, why = advise(facts)
     return Target(
@@ -129,7 +129,7 @@ def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence)
         calls=count,
         ns=ns,
         share=ns / evidence.step_ns if left else None,
-        ceiling_x=ceiling_x(evidence.step_ns, min(ceiling_ns(key, ns, evidence), evidence.step_ns)) if left else None,
+        ceiling_x=ceiling_x(evidence.step_ns, min(most_ns, evidence.step_ns)) if left else None,
         achievable_ns=left,
         gain_ns=gain,
         by_share_ns=by_share,
@@ -158,20 +158,13 @@ def from_fix(fix: Fix, evidence: Evidence) -> Target:
     )
 
 
-def replayed(key: str, ns: float, left: Estimate, evidence: Evidence) -> Estimate:
-    """What the step saves when `left` remains of a target's `ns`."""
-
-    def saved(remains: float) -> float:
-        return gain_ns(key, ns, remains, evidence)
-
-    low, high = saved(left.high), saved(left.low)
-    mid = None if left.mid is None else min(max(saved(left.mid), low), high)
-    return Estimate(min(low, high), mid, high, left.basis)
-
-
-def ceiling_ns(key: str, ns: float, evidence: Evidence) -> float:
-    """What the step saves when the target takes no time."""
-    return gain_ns(key, ns, 0.0, evidence)
+def replayed(key: str, ns: float, left: Estimate, evidence: Evidence) -> tuple[Estimate, float]:
+    """What the step saves when `left` remains of a target's `ns`, and when nothing does."""
+    remains = {left.low, left.high, 0.0} | ({left.mid} if left.mid is not None else set())
+    saved = {one: gain_ns(key, ns, one, evidence) for one in remains}
+    low, high = saved[left.high], saved[left.low]
+    mid = None if left.mid is None else min(max(saved[left.mid], low), high)
+    return Estimate(min(low, high), mid, high, left.basis), saved[0.0]
 
 
 def gain_ns(key: str, ns: float, remains: float, evidence: Evidence) -> float:
