@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import torch
 
-from qrprof.profiler.clock import DEVICE_EVENTS, HOST_CLOCK
+from qrprof.profiler.recording.clock import DEVICE_EVENTS, HOST_CLOCK
 
 MOST_CALLS: Final = 50  # of a graph; as many as the QR contest times at once
 READING_NS: Final = 100e6  # of one reading of the device time: fewer calls where they are long

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrprof.profiler.plan import (
+from qrprof.profiler.recording.plan import (
     Phase,
     Progress,
     Settings,

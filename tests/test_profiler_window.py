@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from qrprof.profiler.window import TEARDOWN, tearing_down
+from qrprof.profiler.recording.window import TEARDOWN, tearing_down
 
 
 @pytest.mark.parametrize(("cuda", "expected"), [("13.0", "1"), ("12.6", "1"), ("12.4", None), (None, None)])

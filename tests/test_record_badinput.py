@@ -76,7 +76,7 @@ def test_a_hard_exit_loses_the_recording_under_way_only(workshop: Any) -> None:
 
 
 def test_a_fault_of_the_recorder_ends_the_recording_and_not_the_script(workshop: Any) -> None:
-    ended = workshop.train("import qrprof.profiler.recorder as own\nown.decide = lambda *_: 1 / 0\n" + RUN_40)
+    ended = workshop.train("import qrprof.profiler.recording.recorder as own\nown.decide = lambda *_: 1 / 0\n" + RUN_40)
     assert (ended.code, ended.out, ended.script_err, ended.run_folders) == (1, "end\n", "", [])
     assert ended.said == ["the recorder failed (ZeroDivisionError: division by zero); the script went on without it"]
 

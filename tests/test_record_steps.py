@@ -189,7 +189,9 @@ def test_a_program_without_steps_is_recorded_as_a_whole(workshop: Any) -> None:
 
 
 def test_of_a_long_program_without_steps_the_beginning_is_recorded(workshop: Any) -> None:
-    begin = "import time, qrprof.profiler.recorder\nqrprof.profiler.recorder.OPENING_SECONDS = 0.6\n"
+    begin = (
+        "import time, qrprof.profiler.recording.recorder\nqrprof.profiler.recording.recorder.OPENING_SECONDS = 0.6\n"
+    )
     body = "model(torch.ones(4, 8))\ntime.sleep(1.5)\ntorch.linalg.qr(torch.ones(4, 4))\n"
     workshop.write("train.py", begin + workshop.setup + body)
     ended = workshop.trace("train.py")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qrprof.profiler.spawn import TraceOptions, TraceResult
+from qrprof.profiler.recording.spawn import TraceOptions, TraceResult
 from qrprof.tui.cli import COMMANDS, run
 
 SMALL_RUN = Path(__file__).parent / "data" / "small_run"

@@ -11,7 +11,7 @@ import click
 from qrprof.profiler import units
 from qrprof.profiler.devices import cpu_name, devices_folder, load, peaks_file
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.runrecord import versions
+from qrprof.profiler.recording.runrecord import versions
 from qrprof.tui.output import SCHEMA, Cell, Column, field, finite, name, say, table, write, write_json
 
 if TYPE_CHECKING:  # torch is imported once the command runs

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from qrprof.profiler.spawn import TraceOptions, trace
+from qrprof.profiler.recording.spawn import TraceOptions, trace
 from qrprof.tui.output import write_json
 
 

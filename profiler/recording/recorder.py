@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from qrprof.profiler import boundaries, calls, clock, runrecord, window
-from qrprof.profiler.agree import Agree
-from qrprof.profiler.clock import Stamp
-from qrprof.profiler.plan import Decision, Phase, Progress, Step, decide
-from qrprof.profiler.runrecord import Block, Facts, SeenStep, Task
+from qrprof.profiler.recording import boundaries, calls, clock, runrecord, window
+from qrprof.profiler.recording.agree import Agree
+from qrprof.profiler.recording.clock import Stamp
+from qrprof.profiler.recording.plan import Decision, Phase, Progress, Step, decide
+from qrprof.profiler.recording.runrecord import Block, Facts, SeenStep, Task
 
 OPENING_SECONDS = 10.0  # of a program in which no step has ended yet; an op costs about 1 kB of memory
 THEIRS = "the script runs torch.profiler itself; steps it profiled were left alone"

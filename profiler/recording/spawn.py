@@ -16,15 +16,15 @@ import psutil
 
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.events import OP
-from qrprof.profiler.launcher import Launch, launch_of
-from qrprof.profiler.relay import Child, signals_passed_on
-from qrprof.profiler.runrecord import write_json
+from qrprof.profiler.recording.launcher import Launch, launch_of
+from qrprof.profiler.recording.relay import Child, signals_passed_on
+from qrprof.profiler.recording.runrecord import write_json
 from qrprof.profiler.store import cache_folder, make_run_folder, new_run_id, open_store, run_file
 
 # The working folder is not where python looks for modules first when it runs a script in another folder.
 WHOLE_RUN = "whole run"
 SIGNALLED = 128  # exit codes above it: ended by a signal
-CHILD = "import sys; sys.flags.safe_path or sys.path.pop(0); from qrprof.profiler.record import main; main()"
+CHILD = "import sys; sys.flags.safe_path or sys.path.pop(0); from qrprof.profiler.recording.record import main; main()"
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import qrprof
-from qrprof.profiler.calls import Call
-from qrprof.profiler.clock import Stamp, durations_ns, uses_device
-from qrprof.profiler.plan import MAX_PERIOD, Settings, Step, find_period, kinds_of, weights, whole_periods
+from qrprof.profiler.recording.calls import Call
+from qrprof.profiler.recording.clock import Stamp, durations_ns, uses_device
+from qrprof.profiler.recording.plan import MAX_PERIOD, Settings, Step, find_period, kinds_of, weights, whole_periods
 from qrprof.profiler.store import run_file
 
 SCHEMA = 1

@@ -1,6 +1,6 @@
 """The child: runs the script as `__main__`, as python would, with the recorder waiting for torch.
 
-    python -c "from qrprof.profiler.record import main; main()" TASK_JSON SCRIPT [ARGS...]
+    python -c "from qrprof.profiler.recording.record import main; main()" TASK_JSON SCRIPT [ARGS...]
 
 Nothing here imports torch: the script may still set OMP_NUM_THREADS or CUDA_VISIBLE_DEVICES before it does.
 """
@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from qrprof.profiler.agree import agree_across_ranks
-from qrprof.profiler.plan import Settings
-from qrprof.profiler.recorder import Recorder, leave
-from qrprof.profiler.runrecord import Task
+from qrprof.profiler.recording.agree import agree_across_ranks
+from qrprof.profiler.recording.plan import Settings
+from qrprof.profiler.recording.recorder import Recorder, leave
+from qrprof.profiler.recording.runrecord import Task
 
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
