@@ -248,8 +248,8 @@ RULES: Final = (
     Rule(
         lambda f: f.name in QR and not f.on_device and any(math.prod(call.shape[:-2]) > 1 for call in f.linalg),
         lambda f: (
-            "Share a batch's matrices over threads, one LAPACK thread each, as qrprof.kernels.install() does; torch takes"
-            " them one after the other."
+            "Share a batch's matrices over threads, one LAPACK thread each, as qrprof.kernels.install() does;"
+            " torch takes them one after the other."
         ),
         same_shape,
     ),
