@@ -16,13 +16,15 @@ from qrprof.planner.replay.changes import Changes, change_communication, unchang
 from qrprof.planner.replay.graph import NONE, Graph
 from qrprof.planner.replay.model import Model, step_of
 from qrprof.profiler import units
+from qrprof.profiler.collectives import communicates
 from qrprof.profiler.devices import Peaks
-from qrprof.profiler.events import ANNOTATION, OP, is_communication
+from qrprof.profiler.events import ANNOTATION, OP
 from qrprof.profiler.facts import Facts, launch_weight
 from qrprof.profiler.nesting import Mask, pick
-from qrprof.profiler.owners import OPTIMIZER, OPTIMIZER_STEP
+from qrprof.profiler.owners import OPTIMIZER, OPTIMIZER_STEP, starting
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
+from qrprof.profiler.work import AFTER_ALL
 
 FUSED: Final = {"Adam": 28, "AdamW": 28, "SGD": 12, "Adagrad": 20}  # of torch.optim, and bytes moved for a parameter
 FEW: Final = 8  # launches of an optimizer's step that is fused
@@ -60,13 +62,11 @@ def fused_optimizer(model: Model, run: RunInfo, peaks: Peaks | None) -> Fix | No
     busy = float((graph.durations * launched)[mine].sum())
     moved = FUSED[name] * updated(facts) / peaks.copy_bytes_per_s * 1e9 if peaks else 0.0
     device = min(moved / busy, 1.0) if busy else 1.0
-    leading, inside = gathering(graph), graph.facts.owners.phase == OPTIMIZER
-    step = [
-        step_of(model, _fused(graph, inside, kept, device))
-        for kept in (leading | python(graph), leading, np.zeros(len(leading), dtype=bool))
-    ]
+    leading, nothing = gathering(graph), np.zeros(len(graph.segments.row), dtype=bool)
+    inside = facts.owners.phase == OPTIMIZER
+    step = [step_of(model, _fused(graph, inside, kept, device)) for kept in (leading | python(graph), leading, nothing)]
     low, mid, high = (max(model.base_ns - one, 0.0) for one in step)
-    gone = step_of(model, _fused(graph, inside, np.zeros(len(leading), dtype=bool), 0.0))
+    gone = step_of(model, _fused(graph, inside, nothing, 0.0))
     return Fix(
         key="fix:fused-optimizer",
         ns=busy,
@@ -98,9 +98,9 @@ def elements(shapes: str) -> float:
 def gathering(graph: Graph) -> Mask:
     """The segments of an optimizer's step before its first op."""
     host, pieces = graph.facts.host, graph.segments
-    steps = (host.rows["kind"] == ANNOTATION).to_numpy() & host.rows["name"].str.startswith(OPTIMIZER_STEP).to_numpy()
+    steps = (host.rows["kind"] == ANNOTATION).to_numpy() & starting(host, OPTIMIZER_STEP)
     ops = np.flatnonzero((host.rows["kind"] == OP).to_numpy() & pick(steps, host.parent, False))
-    first = np.full(len(host.start), np.iinfo(np.int64).max)
+    first = np.full(len(host.start), AFTER_ALL)
     np.minimum.at(first, host.parent[ops], host.start[ops])
     mine: Mask = pick(steps, pieces.row, False) & (pieces.start < pick(first, pieces.row, NONE))
     return mine
@@ -131,7 +131,7 @@ def _fused(graph: Graph, inside: Mask, kept: Mask, device: float) -> Changes:
 
 def exposed_communication(model: Model) -> Fix | None:
     graph, work = model.graph, model.graph.facts.work
-    talk = np.array([is_communication(name) for name in work.name], dtype=bool)
+    talk = communicates(work.kind, work.name)
     if not talk.any():
         return None
     exposed = max(model.base_ns - step_of(model, change_communication(graph, 0.0)), 0.0)

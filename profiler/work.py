@@ -50,7 +50,7 @@ def join(trace: Trace, host: Nesting) -> Work:
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
     device, stream = work["device"].to_numpy(dtype=np.int64), work["track"].to_numpy()
     launch = _launch_rows(work["correlation"].to_numpy(), host)
-    streams = _by_stream(device, stream)
+    streams = by_stream(device, stream)
     before = np.full(len(work), BEFORE_ALL)
     for places in streams:
         before[places[1:]] = np.maximum.accumulate(end[places])[:-1]
@@ -67,6 +67,19 @@ def join(trace: Trace, host: Nesting) -> Work:
         launch=launch,
         launched=_launched(own, launch >= 0, streams) if (launch >= 0).any() else start,
     )
+
+
+def by_stream(device: Ints, stream: Ints) -> list[Ints]:
+    """The places of each stream's items, in order."""
+    order = np.lexsort((stream, device))  # stable
+    changes = (np.diff(device[order]) != 0) | (np.diff(stream[order]) != 0)
+    return np.split(order, np.flatnonzero(changes) + 1)
+
+
+def latest_ended(end: Ints) -> Ints:
+    """By item of a sequence the place of the one that ends last up to it; of several, the last."""
+    latest: Ints = np.maximum.accumulate(np.where(end == np.maximum.accumulate(end), np.arange(len(end)), 0))
+    return latest
 
 
 def last_ended(work: Work, times: Ints) -> Ints:
@@ -120,13 +133,6 @@ def _launch_rows(correlation: Ints, host: Nesting) -> Ints:
         return np.full(len(correlation), -1)
     place = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1)
     return np.where(ids[place] == correlation, rows[place], -1)
-
-
-def _by_stream(device: Ints, stream: Ints) -> list[Ints]:
-    """The places of each stream's items, in order."""
-    order = np.lexsort((stream, device))  # stable
-    changes = (np.diff(device[order]) != 0) | (np.diff(stream[order]) != 0)
-    return np.split(order, np.flatnonzero(changes) + 1)
 
 
 def _launched(own: Ints, matched: Mask, streams: Sequence[Ints]) -> Ints:

@@ -9,12 +9,12 @@ from qrprof.planner.replay.handover import find_bursts
 from qrprof.planner.replay.hosts import BOUNDARY, DEVICE, FIRST_POINT, OWN, Waiting, lay, number, points
 from qrprof.planner.replay.items import find_edges, find_rules
 from qrprof.planner.replay.limits import find_limits
-from qrprof.planner.replay.records import awaited_by_items, find_records
+from qrprof.planner.replay.records import awaited_by_items, by_launch, find_records
 from qrprof.planner.replay.waits import find_waits
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.nesting import Ints, pick
 from qrprof.profiler.steps import weight_at
-from qrprof.profiler.work import Work
+from qrprof.profiler.work import Work, by_stream, latest_ended
 
 
 def build(facts: Facts) -> Graph:
@@ -81,17 +81,14 @@ def _bound_edges(facts: Facts, marks: Ints, bounds: Ints, item0: int) -> Edges:
     work, steps = facts.work, facts.steps
     times = np.concatenate([steps.host.start, steps.host.end])
     parts = [edges(marks, bounds, BOUND)]
-    for device, stream in np.unique(np.stack([work.device, work.stream]), axis=1).T:
-        last = _ends_last(work, device, stream, times)
+    for places in by_stream(work.device, work.stream):
+        last = _ends_last(work, by_launch(work, places), times)
         held = last >= 0
         parts.append(edges(item0 + last[held], bounds[held], BOUND, item=last[held]))
     return together(*parts)
 
 
-def _ends_last(work: Work, device: int, stream: int, times: Ints) -> Ints:
-    """Of a stream's items launched before each of `times` the one that ends last; NONE: there is none."""
-    mine = np.flatnonzero((work.device == device) & (work.stream == stream))
-    mine = mine[np.argsort(work.launched[mine], kind="stable")]
-    end = work.end[mine]
-    holder = np.maximum.accumulate(np.where(end == np.maximum.accumulate(end), np.arange(len(mine)), 0))
-    return pick(mine[holder], np.searchsorted(work.launched[mine], times, side="left") - 1, NONE)
+def _ends_last(work: Work, items: Ints, times: Ints) -> Ints:
+    """Of items in order of launch the one launched before each of `times` that ends last; NONE: none was."""
+    place = np.searchsorted(work.launched[items], times, side="left") - 1
+    return pick(items[latest_ended(work.end[items])], place, NONE)

@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from qrprof.planner.replay.graph import NONE, QUEUE, SYNC, Graph
-from qrprof.profiler.events import CAUSES, COPY, is_communication
+from qrprof.profiler.collectives import communicates
+from qrprof.profiler.events import CAUSES, COPY
 from qrprof.profiler.facts import Facts, feeding_threads, launch_weight
 from qrprof.profiler.idle import AWAY, LAUNCH
 from qrprof.profiler.idle import COPY as COPY_CAUSE
@@ -119,17 +120,13 @@ def change_copies(graph: Graph, factor: float) -> Changes:
 
 
 def change_communication(graph: Graph, factor: float) -> Changes:
-    names = graph.facts.work.name
-    known = {name: is_communication(name) for name in set(names)}
-    return change_items(graph, np.array([known[name] for name in names], dtype=bool), factor)
+    work = graph.facts.work
+    return change_items(graph, communicates(work.kind, work.name), factor)
 
 
-def owned_rows(facts: Facts, key: str, shapes: str | None = None) -> Mask:
-    """The host rows of an op and of all that it calls; of calls with these shapes where they are given."""
-    named: Mask = (facts.host.rows["name"] == key).to_numpy()
-    if shapes is not None:
-        named = named & (facts.host.rows["shapes"] == shapes).to_numpy()
-    inside: Mask = outermost(facts.host, named) >= 0
+def owned_rows(facts: Facts, key: str) -> Mask:
+    """The host rows of an op and of all that it calls."""
+    inside: Mask = outermost(facts.host, (facts.host.rows["name"] == key).to_numpy()) >= 0
     return inside
 
 

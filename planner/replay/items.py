@@ -18,7 +18,7 @@ from qrprof.planner.replay.waits import blocking_copies, ended_last
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.gaps import THRESHOLD_NS
 from qrprof.profiler.nesting import Floats, Ints, Mask, Strings, pick
-from qrprof.profiler.work import AFTER_ALL, Work
+from qrprof.profiler.work import AFTER_ALL, Work, by_stream, latest_ended
 
 FEW: Final = 3  # a median of fewer says nothing
 DELAY_NS, PAUSE_NS = 2000.0, 1000.0  # where a trace has no samples: usual on A100 to H200
@@ -153,17 +153,9 @@ def find_edges(facts: Facts, rules: Rules, told: tuple[Ints, Ints], item0: int, 
 
 def previous_on_stream(work: Work) -> Ints:
     """By item the one of its stream that ended last before it began; NONE: it is the first."""
-    count = len(work.start)
-    order = np.lexsort((np.arange(count), work.stream, work.device))
-    stream = pd.factorize(pd.Series(work.device[order]).astype(str) + "/" + pd.Series(work.stream[order]).astype(str))[
-        0
-    ]
-    found = np.full(count, NONE)
-    opens = np.append(True, np.diff(stream) != 0)[:count]
-    latest = pd.Series(work.end[order]).groupby(stream).cummax().to_numpy()
-    holder = np.where(work.end[order] == latest, np.arange(count), 0)
-    holder = np.maximum.accumulate(np.where(opens, np.arange(count), holder)) if count else holder
-    found[order[1:]] = np.where(opens[1:], NONE, order[holder[:-1]])
+    found = np.full(len(work.start), NONE)
+    for places in by_stream(work.device, work.stream):
+        found[places[1:]] = places[latest_ended(work.end[places])[:-1]]
     return found
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from qrprof.planner.replay.graph import LIMIT, Edges, edges
 from qrprof.planner.replay.hosts import OWN, Points, Waiting, points
-from qrprof.planner.replay.records import CLOCKS_NS
+from qrprof.planner.replay.records import CLOCKS_NS, by_launch
 from qrprof.planner.replay.waits import quickest
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.nesting import Floats, Ints, Mask
-from qrprof.profiler.work import Work
+from qrprof.profiler.work import Work, by_stream
 
 QUEUE: Final = 1024  # launches that a stream takes before it blocks the caller: CUDA on NVIDIA GPUs
 
@@ -44,8 +44,8 @@ class Limits:
 
 def find_limits(facts: Facts) -> Limits:
     host, work = facts.host, facts.work
-    pairs = [_far_apart(work, device, stream) for device, stream in _streams(work)]
-    earlier, later = np.concatenate([np.zeros((2, 0), dtype=np.int64), *pairs], axis=1)
+    pairs = [_far_apart(work, places) for places in by_stream(work.device, work.stream)]
+    earlier, later = np.concatenate(pairs, axis=1)
     row = work.launch[later]
     kept = work.start[earlier] <= host.end[row] + CLOCKS_NS  # else the queue is longer on this device
     earlier, later, row = earlier[kept], later[kept], row[kept]
@@ -55,13 +55,8 @@ def find_limits(facts: Facts) -> Limits:
     return Limits(row, later, earlier, blocked, own)
 
 
-def _far_apart(work: Work, device: int, stream: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
-    """Items of a stream that begin launches QUEUE apart: the earlier, and the later ones."""
-    mine = np.flatnonzero((work.device == device) & (work.stream == stream) & (work.launch >= 0))
-    first = mine[np.sort(np.unique(work.launch[mine], return_index=True)[1])]
-    first = first[np.argsort(work.launched[first], kind="stable")]
+def _far_apart(work: Work, items: Ints) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
+    """Items of one stream that begin launches QUEUE apart: the earlier, and the later ones."""
+    mine = items[work.launch[items] >= 0]
+    first = by_launch(work, mine[np.sort(np.unique(work.launch[mine], return_index=True)[1])])
     return np.stack([first[:-QUEUE], first[QUEUE:]]) if len(first) > QUEUE else np.zeros((2, 0), dtype=np.int64)
-
-
-def _streams(work: Work) -> list[tuple[int, int]]:
-    return sorted(set(zip(work.device.tolist(), work.stream.tolist(), strict=True)))

@@ -1,6 +1,5 @@
 """A graph that has shown that it can replay its own record, calibrated to the unprofiled step."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,6 +9,7 @@ import pandas as pd
 from qrprof.planner.replay.build import build
 from qrprof.planner.replay.changes import Changes, unchanged
 from qrprof.planner.replay.graph import NONE, Graph, Program, compile_steps, run, weights
+from qrprof.planner.replay.search import zero_of
 from qrprof.profiler import units
 from qrprof.profiler.calibrate import HIGHEST, TOLERANCE, without_cost
 from qrprof.profiler.coverage import Coverage, cover
@@ -23,7 +23,6 @@ ERROR: Final = {True: 0.03, False: 0.05}  # most that the unchanged replay of a 
 EXPLAINED: Final = {True: 0.9, False: 0.8}  # least share of device starts that follow from an edge
 ALIKE: Final = 0.9  # of two steps' device work, to compare them
 CLOSE: Final = 1e-8  # of the step: a replay that near meets it
-ROUNDS: Final = 20  # of the search for it, at most
 
 
 @dataclass(frozen=True)
@@ -113,40 +112,17 @@ def calibrated(model: Model, step_ns: float, known: Floats) -> Model:
         scaled = own * value if longer else without_cost(own, value)
         return replace(model, host_ns=np.where(np.isnan(known), scaled, known))
 
-    found = _meet(tried, ends, step_ns)
-    if found is not None:
-        return found
+    def off(value: float) -> float:
+        return step_of(tried(value), unchanged(model.graph)) - step_ns
+
+    value = zero_of(off, *ends, CLOSE * step_ns)
+    if value is not None:
+        found = tried(value)
+        return replace(found, base_ns=step_of(found, unchanged(found.graph)))
     if abs(now - step_ns) <= TOLERANCE * step_ns:
         return uniform
     times = [step_of(tried(end), unchanged(model.graph)) for end in ends]
     return replace(model, withheld=_too_far(min(times), max(times), step_ns))
-
-
-def _meet(tried: Callable[[float], Model], ends: tuple[float, float], step_ns: float) -> Model | None:
-    """The model between two values whose replay takes `step_ns`, by false position (Illinois rule); None: none does."""
-
-    def off(value: float) -> tuple[Model, float]:
-        model = tried(value)
-        found = step_of(model, unchanged(model.graph))
-        return replace(model, base_ns=found), found - step_ns
-
-    (low, high), near = ends, CLOSE * step_ns
-    (first, off_low), (last, off_high) = off(low), off(high)
-    if min(abs(off_low), abs(off_high)) <= near:
-        return first if abs(off_low) <= near else last
-    if off_low * off_high > 0:
-        return None
-    for _ in range(ROUNDS):
-        value = (low * off_high - high * off_low) / (off_high - off_low)
-        last, error = off(value)
-        if abs(error) <= near:
-            break
-        if error * off_high < 0:
-            low, off_low = high, off_high
-        else:
-            off_low /= 2
-        high, off_high = value, error
-    return last
 
 
 def _too_far(shortest: float, longest: float, step_ns: float) -> str:

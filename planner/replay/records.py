@@ -52,8 +52,7 @@ def last_launched(work: Work, device: Ints, stream: Ints, times: Ints) -> Ints:
     found = np.full(len(times), NONE)
     for one, other in set(zip(device.tolist(), stream.tolist(), strict=True)):
         asked = np.flatnonzero((device == one) & (stream == other))
-        mine = np.flatnonzero((work.device == one) & (work.stream == other))
-        mine = mine[np.argsort(work.launched[mine], kind="stable")]
+        mine = by_launch(work, np.flatnonzero((work.device == one) & (work.stream == other)))
         place = np.searchsorted(work.launched[mine], times[asked], side="left") - 1
         found[asked] = pick(mine, place, NONE)
     return found
@@ -64,11 +63,15 @@ def first_launched(work: Work, device: Ints, stream: Ints, times: Ints) -> Ints:
     found = np.full(len(times), NONE)
     for one, other in set(zip(device.tolist(), stream.tolist(), strict=True)):
         asked = np.flatnonzero((device == one) & (stream == other))
-        mine = np.flatnonzero((work.device == one) & (work.stream == other))
-        mine = mine[np.argsort(work.launched[mine], kind="stable")]
+        mine = by_launch(work, np.flatnonzero((work.device == one) & (work.stream == other)))
         place = np.searchsorted(work.launched[mine], times[asked], side="right")
         found[asked] = np.append(mine, NONE)[place]
     return found
+
+
+def by_launch(work: Work, items: Ints) -> Ints:
+    """The items in the order of their launches."""
+    return items[np.argsort(work.launched[items], kind="stable")]
 
 
 def awaited_by_calls(facts: Facts, records: Records, rows: Ints) -> Ints:
