@@ -1,0 +1,207 @@
+"""What the gate's parts say to one another: tasks, cases, findings, times, verdicts. Plain records, without torch."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar, get_args
+
+Outcome = Literal["PASS", "FAIL", "UNKNOWN", "INFRA", "SUSPECT"]
+Stage = Literal[
+    "static", "build", "null", "contract", "development", "adversarial", "replay", "timing", "holdout"
+]  # in the order in which they run
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+Detector = Literal[
+    "uninitialised",  # output is memory nobody wrote
+    "mutated-input",
+    "aliases-input",
+    "stale-pointer",  # same storage, new contents: the old answer came back
+    "stale-content",  # one element changed that a sample would miss: the old answer came back
+    "seed-known",  # right on the development cases, wrong on fresh seeds
+    "phase",  # behaviour depends on how often, or in which phase, it is called
+    "late-work",  # an output changed after it was returned
+    "threads",  # a thread of its own works on, or the number of threads was changed
+    "side-stream",
+    "not-a-tensor",  # not exactly a tensor with a storage of its own
+    "patched",  # a function or module is no longer the one it was
+    "forged",  # a message that only the harness may send, or a wrong nonce
+    "expected-leak",  # expected values in the child
+    "graph-stale",  # a captured graph answers for other inputs
+    "null-answer",  # an answer that needs no computing passes the checks
+    "insensitive",  # another input, the same output
+    "wrong",
+    "mixed-batch",  # wrong only where the members of a batch differ in kind
+    "shape-dependent",  # right where it was checked, wrong where it was timed
+    "fallback",  # the library's kernel under another name
+    "relabelled",
+    "reused-output",  # one call's output is overwritten by the next
+    "impossible-time",  # below what the device's peaks allow
+    "clock-mismatch",  # the child's clock and the parent's disagree
+    "noise",  # not above the noise of stock against stock
+    "memory",
+    "global-state",  # random state, torch's flags, default dtype, environment, working folder
+    "contract",  # dtype, shape, strides, device, or number of outputs
+    "import",
+    "static",
+    "crash",
+    "hang",
+    "memory-limit",
+    "task-limit",
+    "no-compiler",
+    "disk-full",
+    "build-error",
+    "harness",
+    "autograd",  # an output that requires grad or carries a grad_fn
+    "slower",
+]
+DETECTORS: tuple[Detector, ...] = get_args(Detector)
+
+SCHEMA = 1
+Checker = Literal["qr", "relative"]
+Shrink = Literal["none", "leading", "all"]
+Plain = bool | int | float | str | None | tuple[int, ...] | tuple[float, ...]  # what JSON holds; lists as tuples
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ArgSpec:
+    """One tensor argument. `stride` in elements, None: contiguous. `dtype` as torch names it: "float32"."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    stride: tuple[int, ...] | None = None
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class TaskCase:
+    """One call of the op, without its values: those are drawn from a seed.
+
+    `layout` gives the order of the op's positional arguments, "t" a tensor and "p" a plain value; "": all tensors, then
+    all plain values. `weight` is the share of the program's time in the op that calls like this one take; the weights
+    of a task sum to 1. `structure` names one of kernels/structures or of `draw` (None: the checker's usual one).
+    """
+
+    name: str
+    weight: float
+    tensors: tuple[ArgSpec, ...]
+    plain: tuple[Plain, ...] = ()
+    layout: str = ""
+    structure: str | None = None
+    scale: float = 1.0
+    samples: tuple[str, ...] = ()  # files of captured matrices below the cache folder, in place of a structure
+
+    def args(self, tensors: Sequence[T]) -> tuple[T | Plain, ...]:
+        """The positional arguments: `tensors`, one for each of `self.tensors`, with the plain values between them."""
+        if not self.layout:
+            return (*tensors, *self.plain)
+        given: Iterator[T] = iter(tensors)
+        plain = iter(self.plain)
+        return tuple(next(given) if kind == "t" else next(plain) for kind in self.layout)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What a candidate claims beyond the development cases; holdout cases are drawn from it.
+
+    `shrink`: which sizes may be smaller than a development case's: none, the first tensor's first, or all; never
+    below `least`. `strided`: inputs need not be contiguous. `structures` and `scales` (factors on a case's own) as the
+    fields of TaskCase.
+    """
+
+    shrink: Shrink = "leading"
+    least: int = 1
+    strided: bool = True
+    structures: tuple[str, ...] = ()
+    scales: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """For the checker "relative": an output's error against FP64 may be `factor` times the stock kernel's own.
+
+    `floor_eps`, in units of the output dtype's eps times the size of the expected values, stands in for a stock kernel
+    that happens to be exact. The checker "qr" has its own limits (kernels/checks.strict).
+    """
+
+    factor: float = 4.0
+    floor_eps: float = 2.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """An op to be made faster, and what proves a candidate right. `op` is aten's name with its overload if it has one
+    ("geqrf", "_softmax", "gelu", "native_layer_norm"), without the namespace.
+    """
+
+    id: str
+    op: str
+    device: Literal["cpu", "cuda"]
+    development: tuple[TaskCase, ...]
+    domain: Domain
+    checker: Checker
+    tolerance: Tolerance
+    origin: str  # the id of a run, or "built in"
+    seconds: float | None = None  # what the op takes in a step of that run
+    schema_number: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a detector found: one sentence with numbers. `case` is None where it concerns no single case."""
+
+    detector: Detector
+    outcome: Outcome
+    case: str | None
+    detail: str
+    stage: Stage
+
+
+@dataclass(frozen=True)
+class Interval:
+    low: float
+    mid: float
+    high: float
+
+
+@dataclass(frozen=True)
+class CaseTime:
+    """Medians of one call, ns by the parent's clock. `speedup` over stock: bootstrap of the paired log ratios."""
+
+    case: str
+    stock_ns: float
+    parent_ns: float | None  # None: no parent candidate was given
+    candidate_ns: float
+    speedup: Interval
+    calls: int  # in one request
+    pairs: int
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What a stage cost, and how many of its checks it came to."""
+
+    stage: Stage
+    seconds: float
+    checked: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    id: str
+    task: str
+    candidate: str  # sha256 of the file
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    times: tuple[CaseTime, ...]
+    costs: tuple[StageCost, ...]
+    layer: str  # of the sandbox
+    environment: Mapping[str, str] = field(default_factory=dict)
+    holdout_queries: int = 0  # used so far in this lane
+    tries: int = 1  # candidates judged so far in this lane, this one included
+    skipped: tuple[str, ...] = ()  # "timing: 3 of 8 cases"
