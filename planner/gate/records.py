@@ -179,6 +179,8 @@ class CaseTime:
     speedup: Interval
     calls: int  # in one request
     pairs: int
+    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # ns of a call by leg, in order of time
+    peak_bytes: int | None = None  # most memory that a candidate's call took; None: not known
 
 
 @dataclass(frozen=True)
