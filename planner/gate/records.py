@@ -66,11 +66,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ArgSpec:
-    """One tensor argument. `stride` in elements, None: contiguous. `dtype` as torch names it: "float32"."""
+    """One tensor argument. `stride` in elements, None: contiguous. `dtype` as torch names it: "float32".
+
+    `below` bounds integers that are indices: 0 <= value < below.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     stride: tuple[int, ...] | None = None
+    below: int | None = None
 
     @property
     def elements(self) -> int:
@@ -83,7 +87,11 @@ class TaskCase:
 
     `layout` gives the order of the op's positional arguments, "t" a tensor and "p" a plain value; "": all tensors, then
     all plain values. `weight` is the share of the program's time in the op that calls like this one take; the weights
-    of a task sum to 1. `structure` names one of kernels/structures or of `draw` (None: the checker's usual one).
+    of a task sum to 1. `structure` names one of kernels/structures (`cond` as there) or of `draw`, None: normal numbers;
+    what is drawn is multiplied by `scale`. `samples` are captured matrices to draw from instead, `held` those that only
+    the holdout sees: "FILE#KEY" below the folder of samples.
+
+    A dtype among the plain values is given by its name.
     """
 
     name: str
@@ -92,8 +100,10 @@ class TaskCase:
     plain: tuple[Plain, ...] = ()
     layout: str = ""
     structure: str | None = None
+    cond: float = 0.0
     scale: float = 1.0
-    samples: tuple[str, ...] = ()  # files of captured matrices below the cache folder, in place of a structure
+    samples: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
     def args(self, tensors: Sequence[T]) -> tuple[T | Plain, ...]:
         """The positional arguments: `tensors`, one for each of `self.tensors`, with the plain values between them."""
@@ -122,14 +132,14 @@ class Domain:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """For the checker "relative": an output's error against FP64 may be `factor` times the stock kernel's own.
+    """For the checker "relative": errors against float64 may be `factor` times the stock kernel's own, or `floor`.
 
-    `floor_eps`, in units of the output dtype's eps times the size of the expected values, stands in for a stock kernel
-    that happens to be exact. The checker "qr" has its own limits (kernels/checks.strict).
+    Both are in units of what rounding the inputs and the result makes of each number (`relative`); the floor stands in
+    for a stock kernel that happens to be exact. The checker "qr" has limits of its own (kernels/checks.strict).
     """
 
     factor: float = 4.0
-    floor_eps: float = 2.0
+    floor: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -146,7 +156,8 @@ class Task:
     checker: Checker
     tolerance: Tolerance
     origin: str  # the id of a run, or "built in"
-    seconds: float | None = None  # what the op takes in a step of that run
+    step_ns: float | None = None  # what these calls take in a mean step of that run
+    notes: tuple[str, ...] = ()  # what was assumed, a sentence each
     schema_number: int = SCHEMA
 
 
