@@ -218,3 +218,7 @@ class Verdict:
     holdout_queries: int = 0  # used so far in this lane
     tries: int = 1  # candidates judged so far in this lane, this one included
     skipped: tuple[str, ...] = ()  # "timing: 3 of 8 cases"
+    speedup: Interval | None = None  # over stock: the ratio of the cases' weighted sums; None: not timed
+    over_parent: Interval | None = None
+    noise: float | None = None  # of stock against stock, as a fraction
+    needed: float | None = None  # the speedup that the lower bound had to exceed
