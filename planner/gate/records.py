@@ -88,8 +88,8 @@ class TaskCase:
     `layout` gives the order of the op's positional arguments, "t" a tensor and "p" a plain value; "": all tensors, then
     all plain values. `weight` is the share of the program's time in the op that calls like this one take; the weights
     of a task sum to 1. `structure` names one of kernels/structures (`cond` as there) or of `draw`, None: normal
-    numbers; what is drawn is multiplied by `scale`. `samples` are captured matrices to draw from instead, `held` those that only
-    the holdout sees: "FILE#KEY" below the folder of samples.
+    numbers; what is drawn is multiplied by `scale`. `samples` are captured matrices to draw from instead, `held` those
+    that only the holdout sees: "FILE#KEY" below the folder of samples.
 
     A dtype among the plain values is given by its name.
     """
