@@ -1,6 +1,6 @@
 """`.qrprof/ledger.sqlite`: one file for all that must outlive a command, its schema, and how it is opened.
 
-What is kept in its tables is the business of the modules that own them (`predictions`).
+What is kept in its tables is the business of the modules that own them (`predictions`, `gate/evidence`).
 """
 
 import sqlite3
@@ -53,6 +53,28 @@ MIGRATIONS: Final = (
             run_id TEXT NOT NULL,
             step_ns INTEGER NOT NULL,
             noise REAL,
+            at TEXT NOT NULL
+        )""",
+    ),
+    (
+        # What is listed and searched by; all of the verdict is in `record`, as JSON.
+        """CREATE TABLE verdicts (
+            id TEXT PRIMARY KEY,
+            made_at TEXT NOT NULL,
+            task TEXT NOT NULL,
+            candidate TEXT NOT NULL,
+            file TEXT NOT NULL,
+            parent TEXT,
+            outcome TEXT NOT NULL,
+            speedup REAL,
+            version TEXT NOT NULL,
+            record TEXT NOT NULL
+        )""",
+        "CREATE INDEX verdicts_of_a_task ON verdicts (task, made_at)",
+        """CREATE TABLE holdout_queries (
+            id INTEGER PRIMARY KEY,
+            task TEXT NOT NULL,
+            candidate TEXT NOT NULL,
             at TEXT NOT NULL
         )""",
     ),
