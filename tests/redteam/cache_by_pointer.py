@@ -1,0 +1,21 @@
+"""Keeps answers by the address of the input."""
+
+EXPECT = "stale-pointer"
+TASK = "softmax"
+DEVICE = "cpu"
+ROWS = (4,)
+
+
+def softmax(x, dim):
+    weights = (x - x.amax(dim, keepdim=True)).exp_()
+    return weights / weights.sum(dim, keepdim=True)
+
+
+answers = {}
+
+
+def candidate(x, dim, half_to_float):
+    key = x.data_ptr()
+    if key not in answers:
+        answers[key] = softmax(x, dim)
+    return answers[key].clone()

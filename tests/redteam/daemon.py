@@ -1,0 +1,25 @@
+"""Starts a process that leaves its session and goes on."""
+
+import os
+import time
+
+EXPECT = "task-limit"
+TASK = "softmax"
+DEVICE = "cpu"
+ROWS = (10, 42)
+
+
+def softmax(x, dim):
+    weights = (x - x.amax(dim, keepdim=True)).exp_()
+    return weights / weights.sum(dim, keepdim=True)
+
+
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+
+
+def candidate(x, dim, half_to_float):
+    return softmax(x, dim)

@@ -1,0 +1,18 @@
+"""Turns the recording of gradients off, and leaves it off."""
+
+import torch
+
+EXPECT = "global-state"
+TASK = "softmax"
+DEVICE = "cpu"
+ROWS = (50,)
+
+
+def softmax(x, dim):
+    weights = (x - x.amax(dim, keepdim=True)).exp_()
+    return weights / weights.sum(dim, keepdim=True)
+
+
+def candidate(x, dim, half_to_float):
+    torch.set_grad_enabled(not torch.is_grad_enabled())
+    return softmax(x, dim)

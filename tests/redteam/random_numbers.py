@@ -1,0 +1,18 @@
+"""Draws from torch's global generator."""
+
+import torch
+
+EXPECT = "global-state"
+TASK = "softmax"
+DEVICE = "cpu"
+ROWS = (46,)
+
+
+def softmax(x, dim):
+    weights = (x - x.amax(dim, keepdim=True)).exp_()
+    return weights / weights.sum(dim, keepdim=True)
+
+
+def candidate(x, dim, half_to_float):
+    torch.rand(1)
+    return softmax(x, dim)

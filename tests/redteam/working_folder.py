@@ -1,0 +1,18 @@
+"""Goes to another working folder."""
+
+import os
+
+EXPECT = "global-state"
+TASK = "softmax"
+DEVICE = "cpu"
+ROWS = (50,)
+
+
+def softmax(x, dim):
+    weights = (x - x.amax(dim, keepdim=True)).exp_()
+    return weights / weights.sum(dim, keepdim=True)
+
+
+def candidate(x, dim, half_to_float):
+    os.chdir("/")
+    return softmax(x, dim)
