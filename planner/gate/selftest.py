@@ -1,0 +1,153 @@
+"""The gate against candidates made to fool it: each must be rejected for what it does, and the honest ones must not be.
+
+A candidate of this set is a file like any other, with a header: `EXPECT` (the detector that must decide, or None),
+`TASK` (of TASKS), `DEVICE` and `ROWS` (of the table in docs/gate.md that it stands for).
+"""
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args
+
+import qrprof
+from qrprof.planner.gate.records import (
+    DETECTORS,
+    ArgSpec,
+    Checker,
+    Detector,
+    Domain,
+    Plain,
+    Task,
+    TaskCase,
+    Tolerance,
+    Verdict,
+)
+from qrprof.profiler.errors import QrprofError
+
+Device = Literal["cpu", "triton", "cuda"]
+FOLDER: Final = Path(qrprof.__file__).parent / "redteam"
+SPEED: Final = frozenset({"slower", "noise"})  # what may speak against an honest candidate
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A candidate of the set. `expect` is None for an honest one, and for a hostile one whose tries must come to
+    nothing: it answers zeros if they do not.
+    """
+
+    name: str
+    source: Path
+    about: str
+    expect: Detector | None
+    task: str
+    device: Device  # "triton" is CUDA by way of Triton
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What became of an attack. `verdict` is None where it was not run, for the reason `why`."""
+
+    attack: Attack
+    held: bool
+    why: str
+    verdict: Verdict | None = None
+
+
+# --- the set
+
+
+def attacks(folder: Path = FOLDER) -> tuple[Attack, ...]:
+    """The candidates of `folder`, by name. Raises QrprofError where there are none, or one has no such header."""
+    found = tuple(read(source) for source in sorted(folder.glob("*.py")))
+    if not found:
+        raise QrprofError(f"no candidates in {folder}: the installation is not whole; install qrprof again")
+    return found
+
+
+def read(source: Path) -> Attack:
+    """The header of one candidate; nothing is imported. Raises QrprofError where it is not one."""
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        values = dict(constant(node) for node in tree.body if isinstance(node, ast.Assign))
+        expect, task, device, rows = (values[key] for key in ("EXPECT", "TASK", "DEVICE", "ROWS"))
+    except (SyntaxError, KeyError, OSError) as error:
+        raise QrprofError(f"{source} is no candidate of the self-test: {error}") from None
+    if expect not in (None, *DETECTORS) or task not in TASKS or device not in get_args(Device):
+        raise QrprofError(f"{source} names what is not known: {expect!r}, {task!r}, {device!r}")
+    return Attack(source.stem, source, ast.get_docstring(tree) or "", expect, task, device, rows)
+
+
+def constant(node: ast.Assign) -> tuple[str, Any]:
+    """The name and the value of `NAME = literal`; of any other assignment, nothing of use."""
+    try:
+        return ast.unparse(node.targets[0]), ast.literal_eval(node.value)
+    except ValueError:
+        return "", None
+
+
+# --- the tasks
+
+
+def task(name: str, device: Literal["cpu", "cuda"]) -> Task:
+    return TASKS[name](device)
+
+
+def relative(op: str, cases: Sequence[TaskCase], scales: tuple[float, ...] = (1.0, 0.01)) -> Callable[[Any], Task]:
+    domain = Domain("leading", 1, True, ("wide", "offset", "one_bad"), scales)
+    return lambda device: made(op, device, cases, domain, "relative")
+
+
+def factors(cases: Sequence[TaskCase]) -> Callable[[Any], Task]:
+    domain = Domain("leading", 2, True, ("mixed", "rankdef", "clustered", "tiny_column", "single_bad", "huge"))
+    return lambda device: made("geqrf", device, cases, domain, "qr")
+
+
+def made(
+    op: str, device: Literal["cpu", "cuda"], cases: Sequence[TaskCase], domain: Domain, checker: Checker
+) -> Task:
+    return Task(f"selftest-{op}-{device}", op, device, tuple(cases), domain, checker, Tolerance(), "built in")
+
+
+def case(*shapes: tuple[int, ...], weight: float = 1.0, plain: tuple[Plain, ...] = (), **fields: Any) -> TaskCase:
+    name = " ".join("x".join(map(str, shape)) for shape in shapes)
+    return TaskCase(name, weight, tuple(ArgSpec(shape, "float32") for shape in shapes), plain, **fields)
+
+
+# Small, and of shapes at which honest code can beat the stock kernels of a CPU: rows and matrices of few columns.
+TASKS: Mapping[str, Callable[[Literal["cpu", "cuda"]], Task]] = MappingProxyType(
+    {
+        "softmax": relative(
+            "_softmax",
+            [case((1024, 8), weight=0.3, plain=(1, False)), case((4096, 4), weight=0.7, plain=(1, False))],
+        ),
+        "layer_norm": relative(
+            "native_layer_norm", [case((4096, 4), (4,), (4,), plain=((4,), 1e-5), layout="tpttp")]
+        ),
+        "mm": relative("mm", [case((64, 64), (64, 64))]),
+        "zero_mm": relative("mm", [case((64, 64), (64, 64), scale=0.0)]),
+        "geqrf": factors([case((2048, 16, 2), structure="dense")]),
+        "square": factors([case((64, 12, 12), structure="dense")]),
+    }
+)
+
+
+# --- the outcome
+
+
+def deciding(verdict: Verdict) -> frozenset[Detector]:
+    """The detectors whose findings are behind the outcome."""
+    return frozenset(finding.detector for finding in verdict.findings if finding.outcome == verdict.outcome)
+
+
+def judged(attack: Attack, verdict: Verdict) -> Shown:
+    """Held: rejected, the expected detector being among those that decided; or, where none is expected, accepted: at
+    most its speed speaks against it.
+    """
+    names = deciding(verdict)
+    told = f"{verdict.outcome}: {', '.join(sorted(names))}" if names and verdict.outcome != "PASS" else verdict.outcome
+    if attack.expect is None:
+        return Shown(attack, verdict.outcome == "PASS" or bool(names) and names <= SPEED, told, verdict)
+    return Shown(attack, verdict.outcome != "PASS" and attack.expect in names, told, verdict)
