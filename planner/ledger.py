@@ -67,6 +67,7 @@ MIGRATIONS: Final = (
             parent TEXT,
             outcome TEXT NOT NULL,
             speedup REAL,
+            machine TEXT NOT NULL,
             version TEXT NOT NULL,
             record TEXT NOT NULL
         )""",

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qrprof.profiler.errors import QrprofError
@@ -38,6 +39,16 @@ def say(message: str) -> None:
 def write_json(record: Mapping[str, Any]) -> None:
     """Print `record` with its schema number; inf and NaN become null."""
     put(json.dumps({"schema": SCHEMA, **finite(record)}, indent=2) + "\n")
+
+
+def save_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write what `write_json` prints to a file, whole or not at all. Raises QrprofError where that cannot be done."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps({"schema": SCHEMA, **finite(record)}, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise QrprofError(f"cannot write {path}: {error.strerror}; name another file") from None
 
 
 def write_csv(table: "pd.DataFrame") -> None:

@@ -85,6 +85,7 @@ def around(machine: Mapping[str, str], before: Mapping[str, str], after: Mapping
 
 
 def stays(environment: Mapping[str, str]) -> dict[str, str]:
+    """What must be equal for two verdicts to be compared."""
     return {name: text for name, text in environment.items() if not name.endswith((BEFORE, AFTER))}
 
 
@@ -92,12 +93,6 @@ def moved(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """(before, after) by name; "" where there is none."""
     ends = [name.removesuffix(end) for end in (BEFORE, AFTER) for name in environment if name.endswith(end)]
     return {name: (environment.get(name + BEFORE, ""), environment.get(name + AFTER, "")) for name in ends}
-
-
-def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of what keeps two verdicts from being compared: () where they come from one environment."""
-    first, second = stays(one), stays(other)
-    return tuple(name for name in dict.fromkeys([*first, *second]) if first.get(name) != second.get(name))
 
 
 def remarks(environment: Mapping[str, str]) -> tuple[str, ...]:

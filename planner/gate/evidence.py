@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from qrprof import __version__
+from qrprof.planner.gate.environment import stays
 from qrprof.planner.gate.records import Outcome, Verdict
 from qrprof.profiler.errors import Exit, QrprofError
 
@@ -31,6 +32,7 @@ class Listed:
     file: str  # the candidate, as it was named
     outcome: Outcome
     speedup: float | None  # over stock; None: not timed
+    machine: str  # equal where speedups may be compared
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,13 @@ def keep(connection: sqlite3.Connection, verdict: Verdict, file: str, parent: st
     """Write the verdict. One statement: it is there whole, or not at all."""
     kept = Kept(verdict, stamp(now), file, parent, __version__)
     connection.execute(
-        "INSERT INTO verdicts (id, made_at, task, candidate, file, parent, outcome, speedup, version, record)"
-        " VALUES (:id, :made_at, :task, :candidate, :file, :parent, :outcome, :speedup, :version, :record)",
+        "INSERT INTO verdicts (id, made_at, task, candidate, file, parent, outcome, speedup, machine, version, record)"
+        " VALUES (:id, :made_at, :task, :candidate, :file, :parent, :outcome, :speedup, :machine, :version, :record)",
         {
             **{name: getattr(verdict, name) for name in ("id", "task", "candidate", "outcome")},
             **{name: getattr(kept, name) for name in ("made_at", "file", "parent", "version")},
             "speedup": verdict.speedup.mid if verdict.speedup else None,
+            "machine": json.dumps(stays(verdict.environment), sort_keys=True),
             "record": json.dumps(VERDICT.dump_python(verdict)),
         },
     )
@@ -123,8 +126,8 @@ def find(connection: sqlite3.Connection, name: str) -> Kept:
 
 def listed(connection: sqlite3.Connection) -> list[Listed]:
     """All verdicts, the newest first."""
-    rows = connection.execute("SELECT id, made_at, task, file, outcome, speedup FROM verdicts ORDER BY rowid DESC")
-    return [Listed(*row) for row in rows]
+    columns = "id, made_at, task, file, outcome, speedup, machine"
+    return [Listed(*row) for row in connection.execute(f"SELECT {columns} FROM verdicts ORDER BY rowid DESC")]
 
 
 def spread(readings: Sequence[float]) -> Spread | None:

@@ -1,6 +1,5 @@
 """`qrprof bench`: the included kernels against the libraries', on this machine."""
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from qrprof.profiler import units
 from qrprof.profiler.devices import cpu_name, devices_folder, load, peaks_file
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.recording.runrecord import versions
-from qrprof.tui.output import SCHEMA, Cell, Column, field, finite, name, say, table, write, write_json
+from qrprof.tui.output import Cell, Column, field, name, save_json, say, table, write, write_json
 
 if TYPE_CHECKING:  # torch is imported once the command runs
     from rich.console import RenderableType
@@ -167,15 +166,8 @@ def record(job: Job, results: "Sequence[Result]") -> dict[str, Any]:
 
 def save(target: Path | None, job: Job, results: "Sequence[Result]") -> None:
     """Raises QrprofError where the file cannot be written."""
-    if target is None or target == STDOUT:
-        return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        text = json.dumps({"schema": SCHEMA, **finite(record(job, results))}, indent=1)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise QrprofError(f"cannot write {target}: {error.strerror}; name another file") from None
+    if target is not None and target != STDOUT:
+        save_json(target, record(job, results))
 
 
 # --- the page
