@@ -34,6 +34,7 @@ RISKY_IMPORTS: Final = {
     "importlib": "imports by a name that is not in the text",
     "pickle": "runs code out of data",
     "marshal": "runs code out of data",
+    ".": "is another file: a candidate is one",
     "atexit": "works on after the call has returned",
 }
 RISKY_CALLS: Final = {
@@ -198,7 +199,7 @@ def imports(node: ast.AST, module: Module) -> str:
     if isinstance(node, ast.Import):
         roots = {name.name.partition(".")[0] for name in node.names}
     elif isinstance(node, ast.ImportFrom):
-        roots = {(node.module or ".").partition(".")[0]}
+        roots = {"." if node.level else (node.module or "").partition(".")[0]}
     else:
         return ""
     strange = sorted(roots - ALLOWED_IMPORTS - {"os", "sys", "time"})
