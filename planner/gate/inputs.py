@@ -1,0 +1,59 @@
+"""What an op was called with, as its trace recorded it: shapes, strides, dtypes and the plain values."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.readers.chrome import Found, event_batches
+from qrprof.profiler.readers.kineto import dtypes, shapes
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one kind of call. `shapes` and `dtypes` are the texts of the partition's rows; the other two hold
+    an entry an argument: strides in elements as JSON, and the text of a plain value ("" for what was not recorded).
+    """
+
+    shapes: str
+    dtypes: str
+    strides: str
+    values: tuple[str, ...]
+
+    @property
+    def types(self) -> list[str]:
+        """The recorded type of each argument: "float", "Scalar", "" (None, or a kind that is not recorded)."""
+        return self.dtypes.split(",")
+
+
+def recorded_inputs(trace: Path, op: str) -> Counter[Inputs]:
+    """The kinds of calls of `op` ("aten::mm") in a file of torch.profiler, and how often each occurs.
+
+    Raises QrprofError where the file cannot be read, or (exit code 2) holds no call with its inputs.
+    """
+    found: Counter[Inputs] = Counter()
+    for batch in event_batches(trace, Found()):
+        found.update(
+            inputs for event in batch if type(event) is dict and event.get("name") == op if (inputs := inputs_of(event))
+        )
+    if not found:
+        raise QrprofError(
+            f"{trace} has no call of {op} with its shapes, strides and values; record the program with `qrprof trace`,"
+            " or with torch.profiler and record_shapes=True",
+            Exit.USAGE,
+        )
+    return found
+
+
+def inputs_of(event: Mapping[str, Any]) -> Inputs | None:
+    args = event.get("args")
+    if type(args) is not dict or not {"Input Dims", "Input type", "Concrete Inputs"} <= args.keys():
+        return None
+    values = tuple(map(str, args["Concrete Inputs"]))
+    strides = orjson.dumps(args.get("Input Strides", [])).decode()
+    found = Inputs(shapes(args["Input Dims"]).decode(), dtypes(args["Input type"]), strides, values)
+    return found if found.shapes and len(found.types) == len(values) else None
