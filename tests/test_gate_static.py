@@ -83,6 +83,8 @@ LINES = [  # a line in a candidate, and what is said of it
     ("import functools\n@functools.lru_cache(maxsize=None)\ndef f(a): return a", "keeps results of f between calls"),
     ("import torch\ntry: pass\nexcept Exception: x = torch.mm(1, 2)", "answers an error with torch.mm: its own kernel"),
     ("try: pass\nexcept Exception: pass", "swallows an error"),
+    ("import contextlib as c\nwith c.suppress(ValueError): pass", "calls contextlib.suppress, which swallows errors"),
+    ("import sys\nfor m in sys.modules: pass", "reads modules, and so what it was not given"),
     ("def f(g): return g.gi_frame.f_back.f_locals", "reads f_locals, and so what it was not given"),
     ("import torch\nclass Lazy(torch.Tensor): ...", "derives Lazy from a tensor: only plain tensors are taken"),
     ("class A:\n  def __torch_function__(self): ...", "defines __torch_function__: only plain tensors are taken"),

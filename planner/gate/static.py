@@ -56,6 +56,7 @@ RISKY_CALLS: Final = {
     "sys.settrace": "watches its callers",
     "sys.setprofile": "watches its callers",
     "time.sleep": "waits",
+    "contextlib.suppress": "swallows errors: its own kernel may never run",
     "torch.load": "reads a file",
     "torch.save": "writes a file",
     "torch.hub.load": "reaches for the network",
@@ -287,7 +288,7 @@ def falls_back(node: ast.AST, module: Module) -> str:
 
 
 def frames(node: ast.AST, module: Module) -> str:
-    if isinstance(node, ast.Attribute) and node.attr in FRAMES:
+    if isinstance(node, ast.Attribute) and (node.attr in FRAMES or module.dotted(node) == "sys.modules"):
         return f"reads {node.attr}, and so what it was not given"
     return ""
 
