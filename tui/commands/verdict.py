@@ -21,7 +21,7 @@ from qrprof.tui.output import Cell, Column, field, full, name, say, table, title
 SHA: Final = 12  # digits of a hash that are shown
 LIST: Final = (
     Column("verdict"),
-    Column("task"),
+    Column("task", wraps=True),
     Column("outcome"),
     Column("speedup", right=True),
     Column("on"),
@@ -82,7 +82,7 @@ def show_list(found: Sequence[Listed], as_json: bool) -> int:
 
 
 def row(one: Listed, on: str) -> list[Cell]:
-    return [full(one.id), full(one.task), one.outcome, units.ratio(one.speedup), on, name(one.file)]
+    return [full(one.id), name(one.task), one.outcome, units.ratio(one.speedup), on, name(one.file)]
 
 
 def letter(one: Listed, found: Sequence[Listed]) -> str:
