@@ -40,10 +40,12 @@ def draw(case: TaskCase, seed: int, device: str) -> Args:
         first = reflectors(case, seed, device)
     else:
         first = ()
-    kind = KINDS.get(case.structure or "", normal)
+    kind = normal if first or case.structure is None else KINDS[case.structure]
     values = [*first, *(valued(spec, kind, generator) for spec in case.tensors[len(first) :])]
     scaled = [value * case.scale if value.is_floating_point() and case.scale != 1 else value for value in values]
-    return case.args([laid_out(value, spec) for value, spec in zip(scaled, case.tensors, strict=True)])
+    return case.args(
+        [laid_out(value.to(dtype_of(spec)), spec) for value, spec in zip(scaled, case.tensors, strict=True)]
+    )
 
 
 # --- values
