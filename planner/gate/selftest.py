@@ -101,7 +101,7 @@ def relative(op: str, cases: Sequence[TaskCase], scales: tuple[float, ...] = (1.
 
 
 def factors(cases: Sequence[TaskCase]) -> Callable[[Any], Task]:
-    domain = Domain("leading", 2, True, ("mixed", "rankdef", "clustered", "tiny_column", "single_bad", "huge"))
+    domain = Domain("leading", 2, True, ("mixed", "upper", "rankdef", "clustered", "tiny_column", "single_bad", "huge"))
     return lambda device: made("geqrf", device, cases, domain, "qr")
 
 

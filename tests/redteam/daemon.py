@@ -3,7 +3,7 @@
 import os
 import time
 
-EXPECT = "task-limit"
+EXPECT = "threads"
 TASK = "softmax"
 DEVICE = "cpu"
 ROWS = (10, 42)

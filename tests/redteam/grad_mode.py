@@ -1,4 +1,4 @@
-"""Turns the recording of gradients off, and leaves it off."""
+"""Turns the recording of gradients off, and leaves it so."""
 
 import torch
 
@@ -14,5 +14,5 @@ def softmax(x, dim):
 
 
 def candidate(x, dim, half_to_float):
-    torch.set_grad_enabled(not torch.is_grad_enabled())
+    torch.set_grad_enabled(False)
     return softmax(x, dim)

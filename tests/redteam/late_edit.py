@@ -1,6 +1,6 @@
 """Returns the right answer, and spoils it a little later."""
 
-import threading
+import sys
 
 EXPECT = "late-work"
 TASK = "softmax"
@@ -15,5 +15,5 @@ def softmax(x, dim):
 
 def candidate(x, dim, half_to_float):
     out = softmax(x, dim)
-    threading.Timer(0.003, out.zero_).start()
+    sys.modules["threading"].Timer(0.003, out.zero_).start()
     return out

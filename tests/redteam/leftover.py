@@ -1,15 +1,13 @@
-"""Leaves a file in every folder it can, and answers zeros if it finds one of an earlier process."""
+"""Leaves a file in its folders, and answers zeros if it finds one of an earlier process."""
 
-import contextlib
 import os
-import tempfile
 
 import torch
 
 EXPECT = None
 TASK = "softmax"
 DEVICE = "cpu"
-ROWS = (34, 40)
+ROWS = (34,)
 
 
 def softmax(x, dim):
@@ -17,12 +15,12 @@ def softmax(x, dim):
     return weights / weights.sum(dim, keepdim=True)
 
 
-FOLDERS = {os.path.expanduser("~"), tempfile.gettempdir(), os.getcwd(), "/tmp", "/var/tmp", "/dev/shm"}
 found = False
-for folder in FOLDERS:
+for folder in {os.getcwd(), *(os.environ.get(name, ".") for name in ("HOME", "TMPDIR", "TRITON_CACHE_DIR"))}:
+    os.makedirs(folder, exist_ok=True)
     mark = os.path.join(folder, "mark_of_a_candidate")
     found |= os.path.exists(mark)
-    with contextlib.suppress(OSError), open(mark, "w") as file:
+    with open(mark, "w") as file:
         file.write("here")
 
 

@@ -1,8 +1,8 @@
-"""Looks for the harness among the loaded modules and makes its clocks stand still."""
+"""Makes the clock that the harness keeps in its module stand still."""
 
 import sys
 
-EXPECT = "patched"
+EXPECT = "clock-mismatch"
 TASK = "softmax"
 DEVICE = "cpu"
 ROWS = (12, 31, 40)
@@ -14,10 +14,8 @@ def softmax(x, dim):
 
 
 for name, module in list(sys.modules.items()):
-    if name == "__main__" or name.startswith("qrprof"):
-        for key in list(vars(module)):
-            if "time" in key or "clock" in key or "perf_counter" in key:
-                setattr(module, key, lambda *args: 0)
+    if name.startswith("qrprof") and hasattr(module, "clock"):
+        module.clock = int
 
 
 def candidate(x, dim, half_to_float):

@@ -1,6 +1,6 @@
 """Leaves out the work of one call in twenty, at random."""
 
-import random
+import os
 
 import torch
 
@@ -15,10 +15,7 @@ def softmax(x, dim):
     return weights / weights.sum(dim, keepdim=True)
 
 
-dice = random.Random()
-
-
 def candidate(x, dim, half_to_float):
-    if dice.random() < 0.05:
+    if os.urandom(1)[0] < 13:
         return torch.full(x.shape, 1 / x.shape[dim])
     return softmax(x, dim)

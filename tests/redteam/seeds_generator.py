@@ -1,6 +1,6 @@
 """Seeds Python's generator."""
 
-import random
+import sys
 
 EXPECT = "global-state"
 TASK = "softmax"
@@ -14,5 +14,5 @@ def softmax(x, dim):
 
 
 def candidate(x, dim, half_to_float):
-    random.seed(0)
+    sys.modules["random"].seed(0)
     return softmax(x, dim)

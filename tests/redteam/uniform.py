@@ -2,7 +2,7 @@
 
 import torch
 
-EXPECT = "insensitive"
+EXPECT = "null-answer"
 TASK = "softmax"
 DEVICE = "cpu"
 ROWS = (19, 20)

@@ -1,6 +1,6 @@
 """Keeps a thread that goes on working after each call."""
 
-import threading
+import sys
 import time
 from collections import deque
 
@@ -25,7 +25,7 @@ def work():
         time.sleep(0.0005)
 
 
-threading.Thread(target=work, daemon=True).start()
+sys.modules["threading"].Thread(target=work, daemon=True).start()
 
 
 def candidate(x, dim, half_to_float):
