@@ -1,0 +1,156 @@
+"""Memory that the gate and a candidate's process both see, and how tensors lie in it.
+
+An arena is one block of bytes behind a file descriptor, which crosses the channel. On a CPU it is a memfd that can no
+longer change its size: a shorter file would kill whoever reads the rest of it.
+"""
+
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+APART = 512  # bytes: each tensor begins at a multiple, as in torch's own allocator
+FENCE = 64  # bytes at least between two tensors
+UNWRITTEN = 0xFF  # NaN in every floating-point dtype
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies: `start` in bytes, the rest in elements."""
+
+    start: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """From the first to the last, with what lies between them."""
+        return extent(self.shape, self.stride)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.elements * DTYPES[self.dtype].itemsize
+
+
+class Arena(Protocol):
+    fd: int
+
+    @property
+    def data(self) -> Tensor:
+        """All of it, as bytes."""
+
+    def part(self, start: int, size: int) -> Tensor:
+        """Bytes of it as a tensor with a storage of its own that holds no more than they."""
+
+
+def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def lay_out(tensors: Sequence[Tensor]) -> list[Place]:
+    """A place for each tensor, with its own strides, and its own address within a cache line."""
+    places, end = list[Place](), 0
+    for tensor in tensors:
+        start = aligned(end) + tensor.data_ptr() % FENCE
+        places.append(Place(start, tuple(tensor.shape), tensor.stride(), name_of(tensor.dtype)))
+        end = places[-1].end
+    return places
+
+
+def lay_out_dense(forms: Sequence[tuple[Sequence[int], torch.dtype]]) -> list[Place]:
+    """A place for each (shape, dtype), in C order."""
+    places, end = list[Place](), 0
+    for shape, dtype in forms:
+        places.append(Place(aligned(end), tuple(shape), dense(shape), name_of(dtype)))
+        end = places[-1].end
+    return places
+
+
+def aligned(end: int) -> int:
+    return -(-(end + FENCE) // APART) * APART
+
+
+def size_of(places: Sequence[Place]) -> int:
+    """Bytes of an arena that holds them."""
+    return aligned(places[-1].end if places else 0)
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(stride))
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def fill(data: Tensor, places: Sequence[Place], tensors: Sequence[Tensor]) -> None:
+    """Write tensors, and what lies between their elements, into bytes laid out for them."""
+    data.fill_(UNWRITTEN)
+    for place, tensor in zip(places, tensors, strict=True):
+        if place.elements:
+            flat = tensor.detach().as_strided((place.elements,), (1,))
+            data[place.start : place.end].copy_(flat.view(torch.uint8))
+
+
+def tensor_at(arena: Arena, place: Place) -> Tensor:
+    """The tensor that lies there: no view of another, and with a storage of its own."""
+    dtype = DTYPES[place.dtype]
+    device = arena.data.device
+    if not place.elements:
+        return torch.empty_strided(place.shape, place.stride, dtype=dtype, device=device)
+    storage = arena.part(place.start, place.end - place.start).untyped_storage()
+    return torch.empty(0, dtype=dtype, device=device).set_(storage, 0, place.shape, place.stride)
+
+
+def make(size: int, device: str) -> Arena:
+    if device == "cpu":
+        fd = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        return CpuArena(fd, size)
+    from qrprof.planner.gate.cuda_arena import CudaArena
+
+    return CudaArena.made(size)
+
+
+def attach(fd: int, size: int, device: str) -> Arena:
+    """The arena behind a descriptor that came from the other side, which it takes over.
+
+    Raises ValueError where it is none, or not as large as `size`.
+    """
+    if device == "cpu":
+        return CpuArena(fd, size)
+    from qrprof.planner.gate.cuda_arena import CudaArena
+
+    return CudaArena.attached(fd, size)
+
+
+class CpuArena:
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        try:
+            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+        except OSError:
+            sealed = False
+        if not sealed or not 0 < size <= os.fstat(fd).st_size:
+            raise ValueError("a block of memory that is none, too small, or not sealed")
+        self.map = mmap.mmap(fd, size)
+        self.data = torch.frombuffer(self.map, dtype=torch.uint8)
+
+    def part(self, start: int, size: int) -> Tensor:
+        return torch.frombuffer(self.map, dtype=torch.uint8, offset=start, count=size)
+
+    def __del__(self) -> None:
+        os.close(self.fd)

@@ -1,0 +1,199 @@
+"""The process of one candidate: imports it, calls it on what the gate sends, and tells what came out.
+
+Candidate code runs in here and can change any of it. So what it says of itself is testimony; the gate judges by the
+bytes in the outputs' memory and by its own clock.
+"""
+
+import importlib.util
+import json
+import os
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from qrprof.planner.gate import faults, outputs, wire
+from qrprof.planner.gate.arena import DTYPES, Arena, Place, attach, lay_out_dense, make, size_of, tensor_at
+from qrprof.planner.gate.outputs import Answer
+from qrprof.planner.gate.state import changes, functions, patches, state
+from qrprof.planner.gate.witness import NAME, Witness
+
+Message = dict[str, Any]
+clock = time.perf_counter_ns
+
+
+def main() -> NoReturn:
+    settings = json.loads(sys.argv[1])
+    channel = socket.socket(fileno=settings["channel"])
+    child = Child(settings["device"], Path(settings["source"]), settings["folder"])
+    child.get_ready()
+    if settings["address_bytes"]:
+        limit_addresses(settings["address_bytes"])
+    try:
+        wire.send(channel, {"ready": True})
+        while True:
+            text, fds = wire.receive(channel)
+            wire.send(channel, *child.answer(json.loads(text), fds))
+    except wire.Closed:
+        os._exit(0)
+
+
+def limit_addresses(more: int) -> None:
+    """No more than `more` bytes of address space beyond what is taken now."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more, taken + more))
+
+
+class Child:
+    def __init__(self, device: str, source: Path, folder: str) -> None:
+        self.device = device
+        self.source = source
+        self.witness = Witness(folder)
+        self.functions = functions()
+        self.candidate: Callable[..., Any] | None = None
+        self.inputs: Arena | None = None
+        self.outputs: Arena | None = None
+        self.lists: list[list[Any]] = []  # the arguments of the last request
+
+    def get_ready(self) -> None:
+        """What the first use of a device or of threads costs is not the candidate's."""
+        import triton  # noqa: F401
+
+        a = torch.ones(256, 256, device=self.device)
+        torch.linalg.qr(a @ a + torch.eye(256, device=self.device))
+        torch.ones(1 << 20, device=self.device).exp().sum().item()
+
+    def answer(self, message: Message, fds: list[int]) -> tuple[Message, list[int]]:
+        """The reply and the descriptors that go with it."""
+        if fds:
+            self.inputs = attach(fds[0], message["arena"], self.device)
+        kinds = {"build": self.build, "call": self.call, "echo": self.echo}
+        reply, sent = kinds[message["kind"]](message)
+        return {"nonce": message["nonce"], **reply}, sent
+
+    # --- build
+
+    def build(self, message: Message) -> tuple[Message, list[int]]:
+        before = state(self.device)
+        start = clock()
+        try:
+            with self.witness.listening():
+                module = self.load()
+            candidate, kernels = module.candidate, tuple(map(str, getattr(module, "KERNELS", ())))
+            if not callable(candidate):
+                raise TypeError("`candidate` is not a function")
+        except BaseException as error:  # noqa: BLE001 - here candidate code ends
+            return {"failed": [faults.reason(error) or "build-error", faults.line(error, self.source)]}, []
+        self.candidate = candidate
+        return {"seconds": (clock() - start) / 1e9, "kernels": kernels, "signs": self.signs(before)}, []
+
+    def load(self) -> Any:
+        spec = importlib.util.spec_from_file_location(NAME, self.source)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{self.source.name} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[NAME] = module
+        spec.loader.exec_module(module)
+        return module
+
+    def signs(self, before: Any) -> list[list[str]]:
+        found = [*self.witness.taken(), *changes(before, state(self.device)), *patches(self.functions, functions())]
+        return [[sign.detector, sign.detail] for sign in found]
+
+    # --- calls
+
+    def call(self, message: Message) -> tuple[Message, list[int]]:
+        lists = self.arguments(message)
+        if message["watch"]:
+            before = state(self.device)
+            with outputs.profiled(self.device) as profiled:
+                answers, took = self.run_watched(lists)
+            peaks = [answer.peak_bytes for answer in answers if answer.peak_bytes is not None]
+            extra = {"signs": self.signs(before), "peak_bytes": max(peaks, default=None), **profiled}
+        else:
+            extra = {}
+            answers, took = self.run(lists)
+        ended = next((answer.reason for answer in answers if answer.reason), None)
+        if ended:
+            return {"failed": [ended, next(answer.error for answer in answers if answer.reason)]}, []
+        sent = self.take([tensor for answer in answers for tensor in answer.tensors()])
+        calls = outputs.described(answers, lists)
+        return {"calls": calls, "testimony_ns": took, **extra, **sent[0]}, sent[1]
+
+    def arguments(self, message: Message) -> list[list[Any]]:
+        if message["again"]:
+            return self.lists
+        places = iter([Place(*place) for place in message["places"]])
+        self.lists = [[self.argument(text, places) for text in row] for row in message["args"]]
+        return self.lists
+
+    def argument(self, form: Any, places: Any) -> Any:
+        if form == "tensor":
+            assert self.inputs is not None
+            return tensor_at(self.inputs, next(places))
+        return DTYPES[form["dtype"]] if "dtype" in form else plain(form["plain"])
+
+    def run(self, lists: Sequence[Sequence[Any]]) -> tuple[list[Answer], int]:
+        start = clock()
+        answers = [self.called(args) for args in lists]
+        self.synchronize()
+        return answers, clock() - start
+
+    def run_watched(self, lists: Sequence[Sequence[Any]]) -> tuple[list[Answer], int]:
+        """As `run`, but each call's outputs are looked at again before the next."""
+        answers, took = [], 0
+        for args in lists:
+            held = outputs.mark_memory(self.device)
+            start = clock()
+            with self.witness.listening():
+                answer = self.called(args)
+            answer.peak_bytes = outputs.most_memory(self.device, held)
+            at_return = outputs.copies(answer)
+            self.synchronize()
+            took += clock() - start
+            answer.signs = outputs.looked_at_again(answer, at_return, self.device)
+            answers.append(answer)
+        return answers, took
+
+    def called(self, args: Sequence[Any]) -> Answer:
+        assert self.candidate is not None
+        try:
+            return Answer(self.candidate(*args))
+        except BaseException as error:  # noqa: BLE001 - here candidate code ends
+            return Answer(error=faults.line(error, self.source), reason=faults.reason(error))
+
+    def synchronize(self) -> None:
+        if self.device == "cuda":
+            outputs.synchronize()
+
+    # --- outputs
+
+    def take(self, tensors: Sequence[Tensor]) -> tuple[Message, list[int]]:
+        """Copy tensors into memory that the gate sees. The message says where they are."""
+        places = lay_out_dense([(tensor.shape, tensor.dtype) for tensor in tensors])
+        size, fds = size_of(places), []
+        if self.outputs is None or len(self.outputs.data) < size:
+            self.outputs = make(size, self.device)
+            fds = [self.outputs.fd]
+        with torch.no_grad():
+            for place, tensor in zip(places, tensors, strict=True):
+                tensor_at(self.outputs, place).copy_(tensor)
+        self.synchronize()
+        return {"starts": [place.start for place in places], "arena": len(self.outputs.data) if fds else 0}, fds
+
+    def echo(self, message: Message) -> tuple[Message, list[int]]:
+        self.arguments(message)
+        kept = [torch.empty(shape, dtype=DTYPES[dtype], device=self.device) for shape, dtype in message["outputs"]]
+        reply, fds = self.take(kept)
+        return reply, fds
+
+
+def plain(value: Any) -> Any:
+    """Lists come as tuples, as the gate had them."""
+    return tuple(map(plain, value)) if isinstance(value, list) else value

@@ -1,0 +1,247 @@
+"""Keeps one candidate's process contained, and leaves nothing of it running.
+
+A script of its own with the standard library alone, so that it starts in a moment: `python -I -S keeper.py SETTINGS`.
+It starts the command, inside namespaces if asked, and waits for its end, or for the other end of the lifeline to close,
+which it does however the gate ends. Then it kills every process below it, also those that have left their session and
+lost their parent, since it is the one that orphans are handed to. It ends as the command did.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import stat
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+SYS_MOUNT_SETATTR = 442  # on every architecture
+AT_RECURSIVE, ATTR_RDONLY = 0x8000, 1
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+NEW_MOUNTS, NEW_UTS, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NETWORK = (
+    0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+NOSUID, NODEV, NOEXEC, BIND, RECURSIVE, PRIVATE = 2, 4, 8, 0x1000, 0x4000, 1 << 18
+LAST_CAPABILITY = 63
+FAILED = 125  # the exit code where the containment could not be set up
+
+
+def main() -> NoReturn:
+    settings = json.loads(sys.argv[1])
+    lifeline = settings["lifeline"]
+    os.set_inheritable(lifeline, False)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    # A terminal's ctrl-c goes to the whole group: it is for the gate, which then lets go of the lifeline.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    start = start_in_namespaces if settings["namespaces"] else start_plainly
+    child, report = start(settings)
+    status = wait_for(child, lifeline, ended)
+    end_all(child)
+    if report is not None:
+        status = int(os.read(report, 20) or -1)
+    finish(status)
+
+
+def wait_for(child: int, lifeline: int, ended: int) -> int:
+    """The child's wait status, or -1 once the lifeline is cut."""
+    while True:
+        ready, _, _ = select.select([lifeline, ended], [], [])
+        if ended in ready:
+            os.read(ended, 4096)
+            for pid, status in reaped():
+                if pid == child:
+                    return status
+        if lifeline in ready:
+            return -1
+
+
+def reaped() -> list[tuple[int, int]]:
+    found = list[tuple[int, int]]()
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        found.append((pid, status))
+
+
+def end_all(first: int) -> None:
+    """Kill until there is nothing left to kill. They are stopped before: what is stopped starts no other."""
+    kill(first, signal.SIGKILL)
+    while alive := descendants(os.getpid()):
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in alive:
+                kill(pid, number)
+        if not reaped():
+            select.select([], [], [], 0.002)
+
+
+def kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                after_name = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2]
+            except OSError:
+                continue
+            children.setdefault(int(after_name.split()[1]), []).append(int(entry))
+    found = list(children.get(root, ()))
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def finish(status: int) -> NoReturn:
+    """End as the command did, by the same signal if it was one."""
+    if status < 0:
+        os._exit(0)
+    if os.WIFSIGNALED(status):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+# --- the command's process
+
+
+def start_plainly(settings: dict[str, Any]) -> tuple[int, None]:
+    keeper = os.getpid()
+    child = os.fork()
+    if child == 0:
+        become(settings, keeper)
+    return child, None
+
+
+def become(settings: dict[str, Any], parent: int) -> NoReturn:
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(FAILED)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, this is what has to go
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.setsid()
+        os.chdir(settings["folder"])
+        os.execv(settings["command"][0], settings["command"])
+    except OSError as error:
+        give_up(error)
+
+
+def give_up(error: OSError) -> NoReturn:
+    os.write(2, f"qrprof: {error}\n".encode())
+    os._exit(FAILED)
+
+
+# --- namespaces
+
+
+def start_in_namespaces(settings: dict[str, Any]) -> tuple[int, int]:
+    """The first process of a new pid namespace, with which all others in it end, and where it reports from."""
+    user, group = os.geteuid(), os.getegid()
+    report, reporter = os.pipe()
+    try:
+        check(LIBC.unshare(NEW_USER | NEW_PIDS | NEW_NETWORK | NEW_IPC | NEW_UTS), "unshare")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    except OSError as error:
+        give_up(error)
+    first = os.fork()
+    if first == 0:
+        os.close(report)
+        be_first(settings, reporter)
+    os.close(reporter)
+    return first, report
+
+
+def be_first(settings: dict[str, Any], reporter: int) -> NoReturn:
+    """Hide and protect the file system, start the command, reap what is orphaned, and report how the command ended."""
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        check(LIBC.unshare(NEW_MOUNTS), "unshare")
+        arrange_files(settings["hidden"], settings["shown"], settings["writable"])
+    except OSError as error:
+        give_up(error)
+    child = os.fork()
+    if child == 0:
+        drop_capabilities()
+        become(settings, os.getppid())
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            os.write(reporter, str(status).encode())
+            os._exit(0)
+
+
+def arrange_files(hidden: list[str], shown: list[str], writable: list[str]) -> None:
+    """Everything read-only; `hidden` folders empty, but for what is `shown` or `writable` below them."""
+    mount(None, "/", None, RECURSIVE | PRIVATE)
+    held = {path: os.open(path, os.O_PATH) for path in [*shown, *writable]}  # before they are hidden
+    for folder in hidden:
+        mount("tmpfs", folder, "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
+    for path, fd in held.items():
+        stand_in(Path(path), stat.S_ISDIR(os.fstat(fd).st_mode))
+        mount(f"/proc/self/fd/{fd}", path, None, BIND | RECURSIVE)
+        os.close(fd)
+    set_read_only("/", True)
+    mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
+    mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NODEV, "size=1g,mode=1777")
+    for path in writable:
+        set_read_only(path, False)
+
+
+def stand_in(path: Path, folder: bool) -> None:
+    if folder:
+        path.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def drop_capabilities() -> None:
+    for capability in range(LAST_CAPABILITY + 1):
+        LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # it fails for numbers that the kernel does not know
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
+    check(LIBC.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]), f"mount {target}")
+
+
+def set_read_only(path: str, on: bool) -> None:
+    attributes = (ctypes.c_uint64 * 4)(ATTR_RDONLY if on else 0, 0 if on else ATTR_RDONLY, 0, 0)
+    result = LIBC.syscall(SYS_MOUNT_SETATTR, -100, os.fsencode(path), AT_RECURSIVE, attributes, ctypes.c_size_t(32))
+    check(result, f"mount_setattr {path}")
+
+
+def prctl(option: int, value: int) -> None:
+    check(LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0), "prctl")
+
+
+def check(result: int, call: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""A candidate's process: started contained, waited for while what it takes is watched, ended with all it left."""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from qrprof.planner.gate import wire
+from qrprof.planner.gate.limits import Limits, Usage, below, exceeded, scratch_full, usage
+from qrprof.planner.gate.records import Detector
+from qrprof.planner.gate.replies import Ended
+from qrprof.planner.gate.sandbox import Layer, environment, files, keeper_command
+from qrprof.profiler.errors import QrprofError
+
+CHILD = "from qrprof.planner.gate.child import main; main()"
+START_S = 180.0  # until torch is imported and the device is up
+GONE_S = 5.0  # until a process that has closed its channel is gone
+END_S = 30.0  # until all processes of a worker are gone
+LOOK_MS = 100  # between two looks at what the processes take
+LAST_WORDS = 300
+
+
+@contextmanager
+def running(source: Path, device: str, limits: Limits, layer: Layer) -> Iterator["CandidateProcess"]:
+    """The process for the candidate in `source`. When this is left, no process of it is, and none of its files."""
+    folder = Path(tempfile.mkdtemp(prefix="qrprof-gate-")).resolve()
+    try:
+        process = CandidateProcess(source, device, limits, layer, folder)
+        try:
+            yield process
+        finally:
+            process.end()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class CandidateProcess:
+    def __init__(self, source: Path, device: str, limits: Limits, layer: Layer, folder: Path) -> None:
+        self.limits = limits
+        self.layer = layer
+        self.scratch = folder / "scratch"
+        self.output = folder / "output.txt"
+        self.scratch.mkdir()
+        copy = self.scratch / "candidate.py"
+        shutil.copyfile(source, copy)
+        self.ended: Ended | None = None
+        self.before: Usage | None = None  # what was taken when the candidate was not imported yet
+        self.channel, theirs = socket.socketpair()
+        lifeline, self.lifeline = os.pipe()
+        settings = {
+            "channel": theirs.fileno(),
+            "device": device,
+            "source": str(copy),
+            "folder": str(self.scratch),
+            "address_bytes": limits.memory_bytes if device == "cpu" else 0,  # CUDA reserves far more than it takes
+        }
+        command = [sys.executable, "-I", "-B", "-c", CHILD, json.dumps(settings)]
+        with theirs, self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                keeper_command(layer, files(self.scratch), command, lifeline),
+                env=environment(self.scratch, os.environ),
+                pass_fds=[theirs.fileno(), lifeline],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        os.close(lifeline)
+        self.root = psutil.Process(self.process.pid)
+
+    def get_ready(self) -> None:
+        """Wait until the candidate could be imported; QrprofError where it does not come so far."""
+        if self.ended is not None:
+            raise self.ended
+        if self.before is not None:
+            return
+        try:
+            self.receive(time.monotonic() + START_S)
+        except Ended as ended:
+            raise QrprofError(
+                f"cannot start a process for candidates (layer {self.layer}): {ended.detail}; {self.last_words()}"
+            ) from None
+        self.before = usage(self.root)
+
+    def ask(self, data: bytes, fds: Sequence[int], limit_s: float) -> tuple[bytes, list[int]]:
+        """Send a message and wait for the answer: its text, and descriptors that the caller closes. Raises Ended."""
+        if self.ended is not None:
+            raise self.ended
+        deadline = time.monotonic() + limit_s
+        if select.select([self.channel], [], [], 0)[0]:
+            raise self.over("forged", "it spoke without having been asked")
+        self.channel.settimeout(limit_s)
+        try:
+            wire.send_encoded(self.channel, data, fds)
+        except wire.Closed:
+            raise self.gone() from None
+        except TimeoutError:
+            raise self.over("hang", f"it did not take a request within {limit_s:g} s") from None
+        return self.receive(deadline)
+
+    def receive(self, deadline: float) -> tuple[bytes, list[int]]:
+        try:
+            return wire.receive(self.channel, lambda: self.wait(deadline))
+        except wire.Closed:
+            raise self.gone() from None
+        except wire.Forged as forged:
+            raise self.over("forged", str(forged)) from None
+
+    def wait(self, deadline: float) -> None:
+        """Until there is something to read. Raises Ended."""
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self.over("hang", "it did not answer in time")
+            if select.select([self.channel], [], [], min(left, LOOK_MS / 1e3))[0]:
+                return
+            self.look()
+
+    def look(self) -> None:
+        """End it where it takes more than it may."""
+        if self.before is None:
+            return
+        problem = exceeded(usage(self.root), self.before, self.limits) or scratch_full(self.scratch.parent)
+        if problem is not None:
+            raise self.over(*problem)
+
+    def left_running(self) -> int:
+        """Processes that the candidate has started and that still run."""
+        assert self.before is not None
+        return len(usage(self.root).pids - self.before.pids)
+
+    # --- the end
+
+    def gone(self) -> Ended:
+        """Why the channel is closed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self.process.wait(GONE_S)
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            return self.over("crash", f"its process {how}")
+        return self.over("forged", "it closed the channel to the gate")
+
+    def over(self, reason: Detector, detail: str) -> Ended:
+        self.ended = Ended(reason, detail)
+        self.end()
+        return self.ended
+
+    def end(self) -> None:
+        """Nothing of it is left when this returns."""
+        if self.ended is None:
+            self.ended = Ended("harness", "the worker was closed")
+        self.channel.close()
+        if self.lifeline >= 0:
+            os.close(self.lifeline)
+            self.lifeline = -1
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            kill([self.root, *below(self.root)])
+            self.process.wait()
+        if self.layer == "none":  # there it could have killed its keeper
+            while left := [process for process in psutil.process_iter() if self.owns(process)]:
+                kill(left)
+
+    def owns(self, process: psutil.Process) -> bool:
+        try:
+            return process.status() != psutil.STATUS_ZOMBIE and process.environ().get("HOME") == str(self.scratch)
+        except (psutil.Error, OSError):
+            return False
+
+    def last_words(self) -> str:
+        """The end of what it printed, in one line."""
+        return " ".join(self.output.read_text(errors="replace").split())[-LAST_WORDS:] or "it printed nothing"
+
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=1)

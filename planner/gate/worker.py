@@ -1,0 +1,264 @@
+"""What the gate asks a candidate's process: to import it, to call it on inputs, or only to move their bytes.
+
+The inputs lie in memory that both see. They are written there once the clock runs, so that a candidate cannot begin
+before it; the outputs are copied out of the candidate's reach before it is asked again.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from qrprof.planner.gate import arena, wire
+from qrprof.planner.gate.arena import Arena, Place
+from qrprof.planner.gate.limits import Limits
+from qrprof.planner.gate.process import CandidateProcess, running
+from qrprof.planner.gate.records import Detector
+from qrprof.planner.gate.replies import TENSOR, Arguments, Built, Call, Reply, Seen, Sign
+from qrprof.planner.gate.sandbox import Layer, available_layer
+
+clock = time.perf_counter_ns
+Count = Annotated[int, Field(ge=0, lt=1 << 48)]
+Text = Annotated[str, Field(max_length=2000)]
+R = TypeVar("R", bound="Answer")
+
+
+@contextmanager
+def started(source: Path, device: str, limits: Limits, layer: Layer | None = None) -> Iterator["ProcessWorker"]:
+    """A worker for the candidate in `source`, on "cpu" or "cuda". When this is left, nothing of it runs any more.
+
+    `layer`: None for the best that works here. Raises QrprofError where no process can be started.
+    """
+    with running(source, device, limits, layer or available_layer()) as process:
+        yield ProcessWorker(process, device)
+
+
+# --- what the child may answer; anything else is forged
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    nonce: str
+    failed: tuple[Detector, Text] | None = None  # the detector and a sentence: the worker ends
+
+
+class BuildAnswer(Answer):
+    seconds: float = 0.0
+    kernels: tuple[Text, ...] = ()
+    signs: tuple[tuple[Detector, Text], ...] = ()
+
+
+class SeenAnswer(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    kind: Text
+    dtype: Text = ""
+    shape: tuple[Count, ...] = ()
+    stride: tuple[Count, ...] = ()
+    offset: Count = 0
+    device: Text = ""
+    requires_grad: bool = False
+    shares: tuple[Text, ...] = ()
+
+
+class CallAnswer(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    error: Text | None
+    seen: tuple[SeenAnswer, ...]
+    signs: tuple[tuple[Detector, Text], ...]
+
+
+class EchoAnswer(Answer):
+    starts: tuple[Count, ...] = ()
+    arena: Count = 0  # bytes of new memory for outputs, whose descriptor comes along; 0: the old
+
+
+class CallsAnswer(EchoAnswer):
+    calls: tuple[CallAnswer, ...] = ()
+    testimony_ns: Count = 0
+    signs: tuple[tuple[Detector, Text], ...] = ()
+    peak_bytes: Count | None = None
+    kernels: tuple[Text, ...] | None = None
+    launches: Count = 0
+
+
+# --- requests
+
+
+@dataclass(frozen=True)
+class Request:
+    """Argument lists as they are sent: their forms as JSON, and the tensors' places and bytes."""
+
+    forms: list[list[Any]]
+    places: list[Place]
+    data: Tensor  # the gate's own copy
+
+    @property
+    def message(self) -> dict[str, Any]:
+        places = [[place.start, place.shape, place.stride, place.dtype] for place in self.places]
+        return {"args": self.forms, "places": places}
+
+
+def request_of(inputs: Sequence[Arguments], device: str) -> Request:
+    tensors = [arg for args in inputs for arg in args if isinstance(arg, Tensor)]
+    places = arena.lay_out(tensors)
+    data = torch.empty(arena.size_of(places), dtype=torch.uint8, device=device)
+    arena.fill(data, places, tensors)
+    return Request([[form_of(arg) for arg in args] for args in inputs], places, data)
+
+
+def form_of(arg: Any) -> Any:
+    if isinstance(arg, Tensor):
+        return "tensor"
+    return {"dtype": arena.name_of(arg)} if isinstance(arg, torch.dtype) else {"plain": arg}
+
+
+class ProcessWorker:
+    """A Worker (replies.py) in a real process."""
+
+    def __init__(self, process: CandidateProcess, device: str) -> None:
+        self.process = process
+        self.device = device
+        self.inputs: Arena | None = None
+        self.outputs: Arena | None = None
+        self.last: Request | None = None
+
+    @property
+    def layer(self) -> str:
+        return self.process.layer
+
+    def build(self) -> Built:
+        self.process.get_ready()
+        answer, _ = self.ask({"kind": "build"}, BuildAnswer, None, self.process.limits.build_s)
+        return Built(answer.seconds, answer.kernels, signs_of(answer.signs))
+
+    def call(self, inputs: Sequence[Arguments], *, watch: bool = False, again: bool = False) -> Reply:
+        request = request_of(inputs, self.device)
+        if again and (self.last is None or self.last.message != request.message):
+            raise ValueError("`again` needs arguments of the same forms as the last request's")
+        self.last = request
+        message = {"kind": "call", "watch": watch, "again": again, **({} if again else request.message)}
+        answer, wall_ns = self.ask(message, CallsAnswer, request, self.process.limits.wall_s)
+        if len(answer.calls) != len(inputs):
+            raise self.process.over("forged", "it answered for another number of calls")
+        outputs = self.taken(answer)
+        changed = self.changed(request)
+        calls = []
+        for answered, args in zip(answer.calls, inputs, strict=True):
+            seen = tuple(Seen(**dict(one)) for one in answered.seen)
+            mutated = tuple(place for place, arg in enumerate(args) if isinstance(arg, Tensor) and next(changed))
+            values = tuple(next(outputs) if one.kind == TENSOR else torch.empty(0) for one in seen)
+            calls.append(Call(values, seen, answered.error, mutated, signs_of(answered.signs)))
+        signs = signs_of(answer.signs)
+        if watch and (left := self.process.left_running()):
+            signs += (Sign("threads", f"{left} processes that it started still run"),)
+        return Reply(
+            tuple(calls), wall_ns, answer.testimony_ns, signs, answer.kernels, answer.launches, answer.peak_bytes
+        )
+
+    def echo(self, inputs: Sequence[Arguments], outputs: Sequence[Sequence[Tensor]]) -> int:
+        request = request_of(inputs, self.device)
+        self.last = None
+        forms = [[list(one.shape), arena.name_of(one.dtype)] for row in outputs for one in row]
+        message = {"kind": "echo", "again": False, "outputs": forms, **request.message}
+        return self.ask(message, EchoAnswer, request, self.process.limits.wall_s)[1]
+
+    # --- asking
+
+    def ask(self, message: dict[str, Any], kind: type[R], request: Request | None, limit_s: float) -> tuple[R, int]:
+        """The answer, and the ns from the first byte of the request that the child can see to the answer's last."""
+        self.process.get_ready()
+        nonce = secrets.token_hex(16)
+        fds = self.room_for(request)
+        size = len(self.inputs.data) if self.inputs is not None and fds else 0
+        data = wire.encode({"nonce": nonce, "arena": size, **message})
+        start = clock()
+        if request is not None:
+            self.write(request)
+        text, received = self.process.ask(data, fds, limit_s)
+        wall_ns = clock() - start
+        try:
+            answer = kind.model_validate_json(text)
+        except (ValidationError, RecursionError):
+            close(received)
+            raise self.process.over("forged", "an answer is not what an answer can be") from None
+        if answer.nonce != nonce:
+            close(received)
+            raise self.process.over("forged", "an answer does not carry the nonce of its request")
+        if isinstance(answer, EchoAnswer):
+            self.attach_outputs(answer.arena, received)
+        else:
+            close(received)
+        if answer.failed is not None:
+            raise self.process.over(*answer.failed)
+        return answer, wall_ns
+
+    def room_for(self, request: Request | None) -> list[int]:
+        """The descriptor of memory for the inputs, where it is new."""
+        if request is None or (self.inputs is not None and len(self.inputs.data) >= len(request.data)):
+            return []
+        self.inputs = arena.make(len(request.data), self.device)
+        return [self.inputs.fd]
+
+    def write(self, request: Request) -> None:
+        assert self.inputs is not None
+        self.inputs.data[: len(request.data)].copy_(request.data)
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def attach_outputs(self, size: int, fds: list[int]) -> None:
+        if not fds and not size:
+            return
+        if len(fds) != 1:
+            close(fds)
+            raise self.process.over("forged", f"it sent {len(fds)} descriptors for its outputs")
+        try:
+            self.outputs = arena.attach(fds[0], size, self.device)
+        except ValueError as error:
+            raise self.process.over("forged", f"for its outputs it sent {error}") from None
+
+    def taken(self, answer: CallsAnswer) -> Iterator[Tensor]:
+        """Copies of the outputs, all made before this returns."""
+        seen = [one for call in answer.calls for one in call.seen if one.kind == TENSOR]
+        if len(seen) != len(answer.starts):
+            raise self.process.over("forged", "it sent another number of outputs than it describes")
+        copies = []
+        for start, one in zip(answer.starts, seen, strict=True):
+            if one.dtype not in arena.DTYPES or len(one.stride) != len(one.shape):
+                raise self.process.over("forged", f"an output has the dtype {one.dtype!r}")
+            place = Place(start, one.shape, arena.dense(one.shape), one.dtype)
+            if self.outputs is None or place.end > len(self.outputs.data):
+                raise self.process.over("forged", "an output lies outside the memory for outputs")
+            copies.append(arena.tensor_at(self.outputs, place).clone())
+        return iter(copies)
+
+    def changed(self, request: Request) -> Iterator[bool]:
+        """For each tensor of a request, whether its bytes, or those behind them, are no longer what was written."""
+        if not request.places:
+            return iter(())
+        assert self.inputs is not None
+        now = self.inputs.data[: len(request.data)]
+        if torch.equal(now, request.data):
+            return iter([False] * len(request.places))
+        starts = [place.start for place in request.places]
+        spans = list(zip([0, *starts[1:]], [*starts[1:], len(request.data)], strict=True))
+        return iter([not torch.equal(now[a:b], request.data[a:b]) for a, b in spans])
+
+
+def signs_of(pairs: Sequence[tuple[Detector, str]]) -> tuple[Sign, ...]:
+    return tuple(Sign(detector, detail) for detector, detail in pairs)
+
+
+def close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
