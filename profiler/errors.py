@@ -8,6 +8,9 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     NO_DEVICE = 3
+    REFUSED = 3  # the same code: what was asked for is not safe here
+    UNKNOWN = 4  # of a verdict: evidence is missing
+    INFRA = 5  # of a verdict: the machine failed, not the candidate
     INTERRUPTED = 130
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from qrprof.planner import ledger
 from qrprof.planner.gate import environment
 from qrprof.planner.gate.environment import around, machine, moved, nvml, remarks, state, stays
-from qrprof.planner.gate.evidence import Lane, Spread, count_holdout, find, keep, lane, listed, spread
+from qrprof.planner.gate.evidence import Spent, Spread, count_holdout, find, keep, listed, made, spent, spread
 from qrprof.planner.gate.records import (
     DETECTORS,
     STAGES,
@@ -93,7 +93,7 @@ import sys, time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from qrprof.planner.gate.evidence import count_holdout, keep
+from qrprof.planner.gate.evidence import count_holdout, keep, made
 from qrprof.planner.gate.records import Finding, Verdict
 from qrprof.planner.ledger import opened
 
@@ -119,7 +119,7 @@ def child(root: Path, body: str) -> "subprocess.Popen[str]":
 def kept(connection: sqlite3.Connection, *outcomes: Outcome, task: str = "qr-small") -> None:
     for outcome in outcomes:
         name = f"{len(listed(connection)):03}"
-        keep(connection, replace(PLAIN, id=name, task=task, outcome=outcome), "fast.py", None, NOW)
+        keep(connection, made(replace(PLAIN, id=name, task=task, outcome=outcome), "fast.py", None, NOW))
 
 
 # --- verdicts
@@ -131,7 +131,8 @@ def test_every_verdict_comes_back_as_it_was(connection: sqlite3.Connection) -> N
     @given(VERDICTS, TEXTS, st.none() | TEXTS)
     def comes_back(verdict: Verdict, file: str, parent: str | None) -> None:
         verdict = replace(verdict, id=f"{next(numbers)} {verdict.id}")
-        given = keep(connection, verdict, file, parent, NOW)
+        given = made(verdict, file, parent, NOW)
+        keep(connection, given)
         found = find(connection, verdict.id)
         assert found == given
         assert found.verdict == verdict
@@ -142,7 +143,7 @@ def test_every_verdict_comes_back_as_it_was(connection: sqlite3.Connection) -> N
 
 def test_a_figure_that_is_no_number_stays_none(connection: sqlite3.Connection) -> None:
     interval = Interval(0.0, math.nan, math.inf)
-    keep(connection, replace(PLAIN, speedup=interval, noise=math.nan), "fast.py", None, NOW)
+    keep(connection, made(replace(PLAIN, speedup=interval, noise=math.nan), "fast.py", None, NOW))
     found = find(connection, "one").verdict
     assert found.speedup is not None
     assert (found.speedup.low, found.speedup.high) == (0.0, math.inf)
@@ -152,9 +153,9 @@ def test_a_figure_that_is_no_number_stays_none(connection: sqlite3.Connection) -
 
 
 def test_the_newest_is_listed_first(connection: sqlite3.Connection) -> None:
-    keep(connection, PLAIN, "fast.py", None, NOW)
+    keep(connection, made(PLAIN, "fast.py", None, NOW))
     timed = replace(PLAIN, id="two", outcome="FAIL", speedup=Interval(0.9, 1.0, 1.1), environment={"device": "x"})
-    keep(connection, timed, "dir/other.py", "fast.py", NOW)
+    keep(connection, made(timed, "dir/other.py", "fast.py", NOW))
     found = listed(connection)
     assert [(one.id, one.file, one.outcome, one.speedup) for one in found] == [
         ("two", "dir/other.py", "FAIL", 1.0),
@@ -166,13 +167,13 @@ def test_the_newest_is_listed_first(connection: sqlite3.Connection) -> None:
 def test_one_machine_is_one_whatever_its_load(connection: sqlite3.Connection) -> None:
     for name, load in (("one", "0.1"), ("two", "7.0")):
         loaded = around({"torch": "2", "device": "x"}, {"load": load}, {"load": "9"})
-        keep(connection, replace(PLAIN, id=name, environment=loaded), "fast.py", None, NOW)
+        keep(connection, made(replace(PLAIN, id=name, environment=loaded), "fast.py", None, NOW))
     assert len({one.machine for one in listed(connection)}) == 1
 
 
 def test_a_verdict_is_found_by_the_start_of_its_id(connection: sqlite3.Connection) -> None:
     for name in ("20260201-a", "20260201-ab", "20260202-c"):
-        keep(connection, replace(PLAIN, id=name), "fast.py", None, NOW)
+        keep(connection, made(replace(PLAIN, id=name), "fast.py", None, NOW))
     assert find(connection, "20260202").verdict.id == "20260202-c"
     assert find(connection, "20260201-a").verdict.id == "20260201-a"
     with pytest.raises(QrprofError, match="'20260201' is the beginning of several; there are 20260201-a, 20260201-ab;"):
@@ -190,7 +191,7 @@ def test_no_verdicts_at_all(connection: sqlite3.Connection) -> None:
 
 @pytest.mark.parametrize("record", ["{", "[]", '{"id": "one"}'])
 def test_a_broken_record_is_one_sentence(connection: sqlite3.Connection, record: str) -> None:
-    keep(connection, PLAIN, "fast.py", None, NOW)
+    keep(connection, made(PLAIN, "fast.py", None, NOW))
     connection.execute("UPDATE verdicts SET record = ?", (record,))
     with pytest.raises(QrprofError, match=r"a broken verdict one \(.*\); move ledger.sqlite away") as caught:
         find(connection, "one")
@@ -208,7 +209,7 @@ def test_a_ledger_of_the_version_before_is_brought_here_with_what_it_holds(tmp_p
         old.commit()
     with opened(tmp_path) as connection:
         assert [one.prediction.scenario for one in predictions(connection)] == ["kept"]
-        keep(connection, PLAIN, "fast.py", None, NOW)
+        keep(connection, made(PLAIN, "fast.py", None, NOW))
         assert ledger.schema_of(connection) == ledger.SCHEMA > 1
 
 
@@ -216,17 +217,17 @@ def test_a_ledger_of_the_version_before_is_brought_here_with_what_it_holds(tmp_p
 
 
 def test_a_lane_counts_what_was_judged_in_it(connection: sqlite3.Connection) -> None:
-    assert lane(connection, "qr-small") == Lane(0, 0)
+    assert spent(connection, "qr-small") == Spent(0, 0)
     kept(connection, "PASS", "FAIL", "SUSPECT", "UNKNOWN", "INFRA")  # the last judged nothing
     kept(connection, "FAIL", task="other")
     count_holdout(connection, "other", "ab" * 32, 3, NOW)
-    assert lane(connection, "qr-small") == Lane(4, 0)
-    assert lane(connection, "other") == Lane(1, 1)
+    assert spent(connection, "qr-small") == Spent(4, 0)
+    assert spent(connection, "other") == Spent(1, 1)
 
 
 def test_the_holdout_is_queried_so_often_and_no_more(connection: sqlite3.Connection) -> None:
     assert [count_holdout(connection, "qr-small", "ab" * 32, 3, NOW) for _ in range(5)] == [1, 2, 3, None, None]
-    assert lane(connection, "qr-small").holdout_queries == 3
+    assert spent(connection, "qr-small").holdout_queries == 3
 
 
 def test_processes_share_the_queries(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ with opened(Path.cwd()) as connection:
         process.kill()
     assert process.returncode == -signal.SIGKILL
     with opened(tmp_path) as connection:
-        assert lane(connection, "qr-small") == Lane(0, 1)
+        assert spent(connection, "qr-small") == Spent(0, 1)
         assert listed(connection) == []
 
 
@@ -264,7 +265,7 @@ def test_a_kill_leaves_whole_verdicts(tmp_path: Path, after: int) -> None:
     body = """
 for n in range(1_000_000):
     with opened(Path.cwd()) as connection:
-        keep(connection, replace(verdict, id=f"{n:09}"), "fast.py", None, now)
+        keep(connection, made(replace(verdict, id=f"{n:09}"), "fast.py", None, now))
     say(n)
 """
     with child(tmp_path, body) as process:

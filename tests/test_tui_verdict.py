@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gate_cases import FAILED, PASSED
 
-from qrprof.planner.gate.evidence import keep
+from qrprof.planner.gate.evidence import keep, made
 from qrprof.planner.gate.records import Finding, Verdict
 from qrprof.planner.ledger import opened
 from qrprof.tui.cli import run
@@ -29,7 +29,7 @@ def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def printed(*args: str, of: tuple[Verdict, ...] = (), parent: str | None = "old.py") -> str:
         with opened(tmp_path) as connection:
             for verdict in of:
-                keep(connection, verdict, "kernels/fast.py", parent, datetime(2026, 2, 1, 9, tzinfo=UTC))
+                keep(connection, made(verdict, "kernels/fast.py", parent, datetime(2026, 2, 1, 9, tzinfo=UTC)))
         capsys.readouterr()
         assert run(["verdict", *args]) == 0
         out, err = capsys.readouterr()

@@ -47,7 +47,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Spent:
     """What has been spent on a task so far."""
 
     tries: int  # candidates judged; a machine that failed judged none
@@ -64,10 +64,10 @@ class Spread:
     p99_ns: float
 
 
-def lane(connection: sqlite3.Connection, task: str) -> Lane:
+def spent(connection: sqlite3.Connection, task: str) -> Spent:
     tries = "SELECT count(*) FROM verdicts WHERE task = ? AND outcome != 'INFRA'"
     queries = "SELECT count(*) FROM holdout_queries WHERE task = ?"
-    return Lane(*(int(connection.execute(query, (task,)).fetchone()[0]) for query in (tries, queries)))
+    return Spent(*(int(connection.execute(query, (task,)).fetchone()[0]) for query in (tries, queries)))
 
 
 def count_holdout(connection: sqlite3.Connection, task: str, candidate: str, most: int, now: datetime) -> int | None:
@@ -77,7 +77,7 @@ def count_holdout(connection: sqlite3.Connection, task: str, candidate: str, mos
     """
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        used = lane(connection, task).holdout_queries
+        used = spent(connection, task).holdout_queries
         if used >= most:
             return None
         connection.execute(
@@ -86,9 +86,13 @@ def count_holdout(connection: sqlite3.Connection, task: str, candidate: str, mos
     return used + 1
 
 
-def keep(connection: sqlite3.Connection, verdict: Verdict, file: str, parent: str | None, now: datetime) -> Kept:
+def made(verdict: Verdict, file: str, parent: str | None, now: datetime) -> Kept:
+    return Kept(verdict, stamp(now), file, parent, __version__)
+
+
+def keep(connection: sqlite3.Connection, kept: Kept) -> None:
     """Write the verdict. One statement: it is there whole, or not at all."""
-    kept = Kept(verdict, stamp(now), file, parent, __version__)
+    verdict = kept.verdict
     connection.execute(
         "INSERT INTO verdicts (id, made_at, task, candidate, file, parent, outcome, speedup, machine, version, record)"
         " VALUES (:id, :made_at, :task, :candidate, :file, :parent, :outcome, :speedup, :machine, :version, :record)",
@@ -100,7 +104,6 @@ def keep(connection: sqlite3.Connection, verdict: Verdict, file: str, parent: st
             "record": json.dumps(VERDICT.dump_python(verdict)),
         },
     )
-    return kept
 
 
 def find(connection: sqlite3.Connection, name: str) -> Kept:
