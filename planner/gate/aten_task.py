@@ -46,8 +46,7 @@ def judged(op: str) -> tuple[str, ...]:
     first, answer = found[0]
     if isinstance(answer, Refusal):
         above = "" if answer.op == first else f", of which aten::{first} is composed"
-        why = answer.why.removeprefix(f"aten::{answer.op} ").removesuffix(".")
-        raise QrprofError(f"no task for aten::{answer.op}{above}: it {why}", Exit.USAGE)
+        raise QrprofError(f"no task for aten::{answer.op}{above}: {answer.why.removesuffix('.')}", Exit.USAGE)
     raise QrprofError(
         f"no task for aten::{first}: it is composed of other ops, and swapping it would sever its backward; take one"
         f" that it runs, as `--op aten::{answer.op}`",
@@ -98,7 +97,10 @@ def call(op: str, args: Sequence[Tensor | Plain]) -> tuple[Tensor, ...]:
             positional.append(given)
     with torch.no_grad():
         result = overload(op)(*positional, **named)
-    return (result,) if isinstance(result, Tensor) else tuple(result)
+    outputs = (result,) if isinstance(result, Tensor) else tuple(result)
+    if not all(isinstance(one, Tensor) for one in outputs):
+        raise TypeError(f"aten::{op} leaves out an output with these arguments")
+    return outputs
 
 
 def reference(op: str, args: Sequence[Tensor | Plain]) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """The sealed holdout: cases that exist only once the candidate is frozen, answered by pass or fail alone."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeGuard
 
@@ -57,29 +57,50 @@ def verdict(passed: bool) -> list[Finding]:
 
 
 def resize(case: TaskCase, task: Task, rng: random.Random) -> TaskCase:
-    """Smaller sizes: one that occurs in several places, as the inner size of a product does, changes in all of them."""
-    domain, first = task.domain, case.tensors[0].shape
-    sizes = {
-        "none": (),
-        "leading": first[:1],
-        "all": tuple(dict.fromkeys(size for spec in case.tensors for size in spec.shape)),
-    }[domain.shrink]
-    new = {size: rng.randint(domain.least, size) for size in sizes if size > domain.least}
-    return with_sizes(case, new)
+    """Smaller sizes, as far as the domain goes; what must be alike stays so."""
+    if task.domain.shrink == "none":
+        return case
+    if task.domain.shrink == "leading":
+        return shorten(case, task, rng)
+    sizes = {size for spec in case.tensors for size in spec.shape if size > task.domain.least}
+    return with_sizes(case, {size: rng.randint(task.domain.least, size) for size in sorted(sizes)})
+
+
+def shorten(case: TaskCase, task: Task, rng: random.Random) -> TaskCase:
+    """The first size of the first tensor that has several smaller, and with it those which the op needs alike: the
+    first sizes of the others, none, or (of a product) that size wherever it occurs.
+    """
+    lead = next((at for at, spec in enumerate(case.tensors) if len(spec.shape) > 1), 0)
+    old = next(iter(case.tensors[lead].shape), 0)
+    if old <= task.domain.least:
+        return case
+    new = {old: rng.randint(task.domain.least, old)}
+    every = tuple(range(len(case.tensors)))
+    tries = (with_first(case, new, every), with_first(case, new, (lead,)), with_sizes(case, new))
+    return next((tried for tried in tries if takes(task.op, tried)), case)
+
+
+def with_first(case: TaskCase, new: Mapping[int, int], which: Sequence[int]) -> TaskCase:
+    """The first size of these tensors replaced."""
+    specs = [
+        with_shape(spec, (new.get(spec.shape[0], spec.shape[0]), *spec.shape[1:]), new)
+        if at in which and spec.shape
+        else with_shape(spec, spec.shape, new)
+        for at, spec in enumerate(case.tensors)
+    ]
+    return replace(case, tensors=tuple(specs))
 
 
 def with_sizes(case: TaskCase, new: Mapping[int, int]) -> TaskCase:
-    """Each size in `new` replaced, in lists of plain values too. Strides are as tight as before, in the same order."""
-    specs = tuple(
-        replace(
-            spec,
-            shape=(shape := tuple(new.get(size, size) for size in spec.shape)),
-            stride=spec.stride and packed(shape, spec.stride),
-            below=spec.below and new.get(spec.below, spec.below),
-        )
-        for spec in case.tensors
-    )
-    return replace(case, tensors=specs, plain=tuple(with_size(value, new) for value in case.plain))
+    """Each size in `new` replaced wherever it occurs, in lists of plain values too."""
+    specs = (with_shape(spec, tuple(new.get(size, size) for size in spec.shape), new) for spec in case.tensors)
+    return replace(case, tensors=tuple(specs), plain=tuple(with_size(value, new) for value in case.plain))
+
+
+def with_shape(spec: ArgSpec, shape: tuple[int, ...], new: Mapping[int, int]) -> ArgSpec:
+    """Of another shape, with strides as tight as can be in the same order; places stay inside what became smaller."""
+    stride = spec.stride if shape == spec.shape else spec.stride and packed(shape, spec.stride)
+    return replace(spec, shape=shape, stride=stride, below=spec.below and new.get(spec.below, spec.below))
 
 
 def with_size(value: Plain, new: Mapping[int, int]) -> Plain:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qrprof.kernels import contest, structures
 from qrprof.kernels.checks import Verdict, residuals, residuals_qr, strict
+from qrprof.planner.gate.aten_task import signature
 from qrprof.planner.gate.records import ArgSpec, Domain, Plain, Shrink, Task, TaskCase, Tolerance
 from qrprof.profiler.errors import Exit, QrprofError
 
@@ -53,6 +54,7 @@ def built_in(name: str, op: str, device: Device) -> Task:
         checker="qr",
         tolerance=Tolerance(),
         origin="built in",
+        arguments=signature(op),
     )
 
 

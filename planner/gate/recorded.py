@@ -147,11 +147,14 @@ def value(argument: Any, text: str) -> Plain:
             raise Unfit(f"is given {argument.name} {text}, a type that is not known")
         return SCALARS[int(text)]
     if "List[" in wanted:
-        return tuple(number(one, wanted) for one in text.strip("[]").split(",") if one.strip())
-    return text == "True" if text in ("True", "False") else number(text, wanted)
+        return tuple(number(one.strip(), wanted) for one in text.strip("[]").split(",") if one.strip())
+    return number(text, wanted)
 
 
-def number(text: str, wanted: str) -> Any:
+def number(text: str, wanted: str) -> bool | int | float:
+    """An integer, a float or a truth, as it was recorded."""
+    if text in ("True", "False"):
+        return text == "True"
     try:
         return float(text) if "float" in wanted else int(text)
     except ValueError:

@@ -159,6 +159,7 @@ class Task:
     checker: Checker
     tolerance: Tolerance
     origin: str  # the id of a run, or "built in"
+    arguments: tuple[str, ...] = ()  # their names, in a candidate's order
     step_ns: float | None = None  # what these calls take in a mean step of that run
     notes: tuple[str, ...] = ()  # what was assumed, a sentence each
     schema_number: int = SCHEMA

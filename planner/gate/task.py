@@ -10,11 +10,11 @@ from typing import Final, Literal, NamedTuple
 import torch
 
 from qrprof.planner.gate import qr_task
-from qrprof.planner.gate.aten_task import MATRICES, judged
+from qrprof.planner.gate.aten_task import MATRICES, judged, signature
 from qrprof.planner.gate.draw import KINDS, definite, normal
 from qrprof.planner.gate.inputs import Inputs, recorded_inputs
 from qrprof.planner.gate.recorded import Unfit, fits, made
-from qrprof.planner.gate.records import Domain, Task, TaskCase, Tolerance
+from qrprof.planner.gate.records import Domain, Shrink, Task, TaskCase, Tolerance
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.load import load_run
@@ -60,10 +60,11 @@ def from_run(folder: Path, op: str, rank: int = 0) -> Task:
         op=name,
         device="cuda" if found.on_device else "cpu",
         development=distinct(weighted),
-        domain=qr_task.domain("leading") if matrices else domain(weighted),
+        domain=qr_task.domain(batched(weighted)) if matrices else domain(weighted),
         checker="qr" if matrices else "relative",
         tolerance=Tolerance(),
         origin=run.id,
+        arguments=signature(name),
         step_ns=total,
         notes=tuple(notes),
     )
@@ -139,6 +140,11 @@ def domain(cases: Sequence[TaskCase]) -> Domain:
     own = any(case.structure for case in cases)
     others = () if own else tuple(name for name, kind in KINDS.items() if kind not in (normal, definite))
     return Domain(structures=others, scales=(1.0,) if own else SCALES)
+
+
+def batched(cases: Sequence[TaskCase]) -> Shrink:
+    """Of matrices: smaller batches are claimed, sizes of matrices are not."""
+    return "leading" if all(len(case.tensors[0].shape) > 2 for case in cases) else "none"
 
 
 def with_samples(cases: Sequence[TaskCase], key: str, run: RunInfo) -> list[TaskCase]:
