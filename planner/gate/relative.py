@@ -55,9 +55,12 @@ class Miss:
         )
 
 
-def expect(op: Op, args: Args, dtypes: Sequence[torch.dtype], seed: int = 0) -> tuple[Expected, ...]:
-    """What the outputs, of these dtypes, should be. The inputs move in random directions drawn from the seed."""
-    values = op(args)
+def expect(
+    op: Op, args: Args, values: Sequence[Tensor], dtypes: Sequence[torch.dtype], seed: int = 0
+) -> tuple[Expected, ...]:
+    """What the outputs, of these dtypes, should be. `values` is `op(args)`; the inputs move in random directions drawn
+    from the seed.
+    """
     moved = [torch.zeros(()) if not value.is_floating_point() else torch.zeros_like(value) for value in values]
     generators: dict[torch.device, torch.Generator] = {}
     for _ in range(MOVES):
@@ -92,6 +95,18 @@ def rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
     return sizes * info.eps + least + lost
 
 
+def plainly_right(got: Tensor, stock: Tensor, value: Tensor, tolerance: Tolerance) -> bool:
+    """Whether all numbers are within the floor by the rounding of the result alone: `miss` is None then."""
+    if not got.is_floating_point():
+        return bool(torch.equal(got, stock))
+    errors = in_units(got, stock, Expected(value, rounding(value, got.dtype)))
+    return bool((errors <= floor_of(got.dtype, tolerance)).all())
+
+
+def floor_of(dtype: torch.dtype, tolerance: Tolerance) -> float:
+    return tolerance.floor if dtype in FULL else tolerance.low_floor
+
+
 def miss(got: Tensor, stock: Tensor, expected: Expected, tolerance: Tolerance) -> Miss | None:
     """The worst number of an output that is not as near to float64 as it must be; None where all are.
 
@@ -103,7 +118,7 @@ def miss(got: Tensor, stock: Tensor, expected: Expected, tolerance: Tolerance) -
         wrong = (got != stock) & (got != expected.value.to(got.dtype))
         return first(wrong, got, expected.value, torch.where(wrong, torch.inf, 0.0), 0.0, 0.0)
     errors, theirs = (in_units(one, stock, expected) for one in (got, stock))
-    floor = tolerance.floor if got.dtype in FULL else tolerance.low_floor
+    floor = floor_of(got.dtype, tolerance)
     allowed = torch.clamp(tolerance.factor * as_near(theirs, expected.value), min=floor)
     wrong = ~(errors <= allowed)
     return first(wrong, got, expected.value, torch.where(wrong, errors, 0.0), allowed, theirs)
