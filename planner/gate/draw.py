@@ -204,9 +204,9 @@ def can_hold(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def perturb(args: Args, seed: int) -> Args:
-    """The arguments with one number of each float tensor changed by about its size, the others' storage shared.
+    """The arguments with one number of one float tensor changed, by more than the mean size of the tensor's numbers.
 
-    One argument is changed, drawn from the seed; without float tensors the arguments are returned as they are.
+    Which one is drawn from the seed. The other tensors are the same objects; without float tensors, all are.
     """
     generator = torch.Generator().manual_seed(seed)
     floats = [at for at, value in enumerate(args) if isinstance(value, Tensor) and value.is_floating_point()]
@@ -217,7 +217,7 @@ def perturb(args: Args, seed: int) -> Args:
 
 
 def perturbed(args: Args, at: int, generator: torch.Generator) -> Args:
-    """With one number of the tensor `args[at]` changed: its strides stay."""
+    """With one number of the tensor `args[at]` changed; its strides stay."""
     old = args[at]
     assert isinstance(old, Tensor)
     place = tuple(pick(size, generator) for size in old.shape)
@@ -226,5 +226,7 @@ def perturbed(args: Args, at: int, generator: torch.Generator) -> Args:
     new = laid_out(old, spec)
     here = new[tuple(slice(size) for size in stored)]
     number = here[tuple(i if size > 1 else 0 for i, size in zip(place, stored, strict=True))]
-    number.copy_(torch.where(number.isfinite(), number * -1.5 + 1, 1.0))
+    size = old.abs().nan_to_num(0.0, 0.0, 0.0).double().mean().clamp_min(torch.finfo(old.dtype).smallest_normal)
+    sign = torch.where(number < 0, -1.0, 1.0)
+    number.copy_(-number.nan_to_num(0.0, 0.0, 0.0) - sign * size)
     return (*args[:at], new, *args[at + 1 :])
