@@ -209,8 +209,8 @@ def perturb(args: Args, seed: int) -> Args:
     Which one is drawn from the seed. The other tensors are the same objects; without float tensors, all are.
     """
     generator = torch.Generator().manual_seed(seed)
-    floats = [at for at, value in enumerate(args) if isinstance(value, Tensor) and value.is_floating_point()]
-    floats = [at for at in floats if args[at].numel()]  # type: ignore[union-attr]
+    tensors = [(at, value) for at, value in enumerate(args) if isinstance(value, Tensor)]
+    floats = [at for at, value in tensors if value.is_floating_point() and value.numel()]
     if not floats:
         return args
     return perturbed(args, floats[pick(len(floats), generator)], generator)
