@@ -188,11 +188,22 @@ def test_a_single_number_is_its_own_mean() -> None:
     assert "the mean of the right answer" not in dict(null_answers(args, total, total))
 
 
-def test_an_op_without_a_float64_form_is_refused() -> None:
+def test_what_torch_refuses_is_no_task() -> None:
     op = task("mm", case((2, 3), (2, 4)))
-    with pytest.raises(QrprofError, match=r"no task for aten::mm: with drawn inputs, or in float64, torch says '"):
+    with pytest.raises(QrprofError, match=r"no task for aten::mm: of drawn inputs torch says '.*\(case 2x3 2x4\)"):
         require_judgeable(op, 1 << 20)
     assert require_judgeable(op, 1) is op  # too large to try: left to the gate
+
+
+def test_an_op_without_a_float64_form_cannot_be_judged() -> None:
+    op = task("_weight_int8pack_mm", case((2, 16), (8, 16), (8,)))
+    one = replace(
+        op.development[0], tensors=(op.development[0].tensors[0], ArgSpec((8, 16), "int8"), ArgSpec((8,), "float32"))
+    )
+    with pytest.raises(
+        QrprofError, match=r"aten::_weight_int8pack_mm cannot be judged: of its form in float64 torch says"
+    ):
+        require_judgeable(replace(op, development=(one,)), 1 << 20)
 
 
 @settings(max_examples=20)

@@ -104,8 +104,17 @@ def call(op: str, args: Sequence[Tensor | Plain]) -> tuple[Tensor, ...]:
 
 
 def reference(op: str, args: Sequence[Tensor | Plain]) -> tuple[Tensor, ...]:
-    """The same in float64: of the stock op on the inputs as float64. Raises what torch raises where it has no such."""
-    return call(op, [wide(argument, value) for argument, value in zip(schema_of(op).arguments, args, strict=True)])
+    """The same in float64: of the stock op on the inputs as float64.
+
+    Raises QrprofError (exit code 2) where torch has no such form of the op, or no memory for it.
+    """
+    try:
+        return call(op, [wide(argument, value) for argument, value in zip(schema_of(op).arguments, args, strict=True)])
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise QrprofError(
+            f"aten::{op} cannot be judged: of its form in float64 torch says {reason!r}", Exit.USAGE
+        ) from None
 
 
 def wide(argument: Any, value: Tensor | Plain) -> Tensor | Plain:

@@ -27,7 +27,7 @@ def holdout_cases(task: Task, rng: random.Random, count: int = CASES) -> tuple[T
     candidate was frozen.
     """
     held = [case for case in task.development if case.held]
-    found = [replace(case, name=f"holdout {case.name}", samples=case.held) for case in held[:count]]
+    found = [replace(case, name=f"holdout {case.name}", samples=case.held) for case in held[: count // 2]]
     while len(found) < count:
         near = rng.choices(task.development, weights=[max(case.weight, 0.01) for case in task.development])[0]
         found.append(neighbour(near, task, rng))

@@ -89,7 +89,7 @@ def require_judgeable(task: Task, most: int) -> Task:
     """The task, once its smallest case has shown in this process that it can be judged; on a CPU where there is no GPU.
 
     A case of more than `most` numbers is left to the gate. Raises QrprofError (exit code 2): the stock op does not take
-    the drawn inputs, has no float64 form, or the case accepts a null answer or notices no change.
+    the drawn inputs, has no form in float64, or the case accepts a null answer or notices no change.
     """
     here = task if torch.cuda.is_available() else replace(task, device="cpu")
     case = min(task.development, key=numbers)
@@ -100,8 +100,7 @@ def require_judgeable(task: Task, most: int) -> Task:
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise QrprofError(
-            f"no task for aten::{task.op}: with drawn inputs, or in float64, torch says {reason!r} (case {case.name})",
-            Exit.USAGE,
+            f"no task for aten::{task.op}: of drawn inputs torch says {reason!r} (case {case.name})", Exit.USAGE
         ) from None
     if found:
         raise QrprofError(f"no task for aten::{task.op}: {found[0].detail} ({case.name})", Exit.USAGE)
