@@ -54,7 +54,7 @@ LINES = [  # a line in a candidate, and what is said of it
     ("import urllib.request", "imports urllib, which reaches for the network"),
     ("import gc, inspect", "imports gc, which can find objects that it was not given; imports inspect, which can"),
     ("import threading", "imports threading, which may work on after the call has returned"),
-    ("import frobnicate.kernels", "imports frobnicate, which is not among what a kernel needs"),
+    ("import frobnicate.kernels", "imports frobnicate, which a candidate may not"),
     ("from . import other", "imports ., which is another file: a candidate is one"),
     ("import torch; torch.cuda.synchronize = lambda: None", "replaces torch.cuda.synchronize, which is not its own"),
     ("from torch.cuda import Event; Event.elapsed_time = min", "replaces torch.cuda.Event.elapsed_time"),

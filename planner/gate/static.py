@@ -9,11 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from qrprof.planner.gate.records import Finding
+from qrprof.planner.gate.witness import ALLOWED
 
-ALLOWED_IMPORTS: Final = frozenset(
-    {"__future__", "collections", "contextlib", "dataclasses", "enum", "functools", "itertools", "math", "numpy"}
-    | {"operator", "torch", "triton", "typing"}
-)
 RISKY_IMPORTS: Final = {
     "ctypes": "calls native code by address",
     "cffi": "calls native code by address",
@@ -75,7 +72,7 @@ LESS_PRECISE: Final = frozenset({"half", "bfloat16", "float16", "float8_e4m3fn",
 IDENTITIES: Final = frozenset({"data_ptr", "_version", "untyped_storage", "_cdata"})
 FRAMES: Final = frozenset({"f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "__globals__", "__subclasses__"})
 TENSOR_HOOKS: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
-UNKNOWN_IMPORT: Final = "is not among what a kernel needs"
+UNKNOWN_IMPORT: Final = "a candidate may not"
 CACHES: Final = frozenset({"functools.cache", "functools.lru_cache"})
 GATHERERS: Final = frozenset({"append", "add", "setdefault", "update", "insert", "extend"})
 CONTAINERS: Final = frozenset({"dict", "list", "set", "defaultdict", "OrderedDict", "WeakKeyDictionary"})
@@ -203,7 +200,7 @@ def imports(node: ast.AST, module: Module) -> str:
         roots = {"." if node.level else (node.module or "").partition(".")[0]}
     else:
         return ""
-    strange = sorted(roots - ALLOWED_IMPORTS - {"os", "sys", "time"})
+    strange = sorted(roots - ALLOWED)
     return "; ".join(f"imports {name}, which {RISKY_IMPORTS.get(name, UNKNOWN_IMPORT)}" for name in strange)
 
 
