@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +25,7 @@ from qrprof.planner.gate.state import changes, functions, patches, state
 from qrprof.planner.gate.witness import NAME, Witness
 
 Message = dict[str, Any]
+Replies = Iterator[tuple[Message, list[int]]]  # and the descriptors that go with each
 clock = time.perf_counter_ns
 
 
@@ -33,13 +34,15 @@ def main() -> NoReturn:
     channel = socket.socket(fileno=settings["channel"])
     child = Child(settings["device"], Path(settings["source"]), settings["folder"])
     child.get_ready()
-    if settings["address_bytes"]:
-        limit_addresses(settings["address_bytes"])
+    if settings["device"] == "cpu":  # CUDA reserves far more addresses than it takes memory
+        limit_addresses(settings["memory_bytes"])
     try:
         wire.send(channel, {"ready": True})
         while True:
             text, fds = wire.receive(channel)
-            wire.send(channel, *child.answer(json.loads(text), fds))
+            message = json.loads(text)
+            for reply, sent in child.answers(message, fds):
+                wire.send(channel, {"nonce": message["nonce"], **reply}, sent)
     except wire.Closed:
         os._exit(0)
 
@@ -63,23 +66,25 @@ class Child:
 
     def get_ready(self) -> None:
         """What the first use of a device or of threads costs is not the candidate's."""
-        import triton  # noqa: F401
-
         a = torch.ones(256, 256, device=self.device)
-        torch.linalg.qr(a @ a + torch.eye(256, device=self.device))
+        torch.linalg.qr(a @ a)
         torch.ones(1 << 20, device=self.device).exp().sum().item()
 
-    def answer(self, message: Message, fds: list[int]) -> tuple[Message, list[int]]:
-        """The reply and the descriptors that go with it."""
-        if fds:
-            self.inputs = attach(fds[0], message["arena"], self.device)
+    def answers(self, message: Message, fds: list[int]) -> Replies:
         kinds = {"build": self.build, "call": self.call, "echo": self.echo}
-        reply, sent = kinds[message["kind"]](message)
-        return {"nonce": message["nonce"], **reply}, sent
+        try:
+            if fds:
+                self.inputs = attach(fds[0], message["arena"], self.device)
+            yield from kinds[message["kind"]](message)
+        except (OSError, MemoryError, RuntimeError) as error:
+            reason = faults.reason(error)
+            if reason is None:
+                raise
+            yield {"failed": [reason, faults.line(error, self.source)]}, []
 
     # --- build
 
-    def build(self, message: Message) -> tuple[Message, list[int]]:
+    def build(self, message: Message) -> Replies:
         before = state(self.device)
         start = clock()
         try:
@@ -89,9 +94,10 @@ class Child:
             if not callable(candidate):
                 raise TypeError("`candidate` is not a function")
         except BaseException as error:  # noqa: BLE001 - here candidate code ends
-            return {"failed": [faults.reason(error) or "build-error", faults.line(error, self.source)]}, []
+            yield {"failed": [faults.reason(error) or "build-error", faults.line(error, self.source)]}, []
+            return
         self.candidate = candidate
-        return {"seconds": (clock() - start) / 1e9, "kernels": kernels, "signs": self.signs(before)}, []
+        yield {"seconds": (clock() - start) / 1e9, "kernels": kernels, "signs": self.signs(before)}, []
 
     def load(self) -> Any:
         spec = importlib.util.spec_from_file_location(NAME, self.source)
@@ -108,8 +114,10 @@ class Child:
 
     # --- calls
 
-    def call(self, message: Message) -> tuple[Message, list[int]]:
+    def call(self, message: Message) -> Replies:
+        """First that the outputs are where the gate sees them, which stops its clock; then what they are."""
         lists = self.arguments(message)
+        extra: Message = {}
         if message["watch"]:
             before = state(self.device)
             with outputs.profiled(self.device) as profiled:
@@ -117,14 +125,14 @@ class Child:
             peaks = [answer.peak_bytes for answer in answers if answer.peak_bytes is not None]
             extra = {"signs": self.signs(before), "peak_bytes": max(peaks, default=None), **profiled}
         else:
-            extra = {}
             answers, took = self.run(lists)
-        ended = next((answer.reason for answer in answers if answer.reason), None)
-        if ended:
-            return {"failed": [ended, next(answer.error for answer in answers if answer.reason)]}, []
-        sent = self.take([tensor for answer in answers for tensor in answer.tensors()])
-        calls = outputs.described(answers, lists)
-        return {"calls": calls, "testimony_ns": took, **extra, **sent[0]}, sent[1]
+        for answer in answers:
+            if answer.reason is not None:
+                yield {"failed": [answer.reason, answer.error]}, []
+                return
+        starts, taken, fds = self.take([tensor for answer in answers for tensor in answer.tensors()])
+        yield {**taken, "testimony_ns": took}, fds
+        yield {"starts": starts, "calls": outputs.described(answers, lists), **extra}, []
 
     def arguments(self, message: Message) -> list[list[Any]]:
         if message["again"]:
@@ -174,10 +182,10 @@ class Child:
 
     # --- outputs
 
-    def take(self, tensors: Sequence[Tensor]) -> tuple[Message, list[int]]:
-        """Copy tensors into memory that the gate sees. The message says where they are."""
+    def take(self, tensors: Sequence[Tensor]) -> tuple[list[int], Message, list[int]]:
+        """Copy tensors into memory that the gate sees: where each begins, how much is taken, and what is new of it."""
         places = lay_out_dense([(tensor.shape, tensor.dtype) for tensor in tensors])
-        size, fds = size_of(places), []
+        size, fds = size_of(places), list[int]()
         if self.outputs is None or len(self.outputs.data) < size:
             self.outputs = make(size, self.device)
             fds = [self.outputs.fd]
@@ -185,13 +193,13 @@ class Child:
             for place, tensor in zip(places, tensors, strict=True):
                 tensor_at(self.outputs, place).copy_(tensor)
         self.synchronize()
-        return {"starts": [place.start for place in places], "arena": len(self.outputs.data) if fds else 0}, fds
+        return [place.start for place in places], {"size": size, "arena": len(self.outputs.data) if fds else 0}, fds
 
-    def echo(self, message: Message) -> tuple[Message, list[int]]:
+    def echo(self, message: Message) -> Replies:
         self.arguments(message)
         kept = [torch.empty(shape, dtype=DTYPES[dtype], device=self.device) for shape, dtype in message["outputs"]]
-        reply, fds = self.take(kept)
-        return reply, fds
+        _, taken, fds = self.take(kept)
+        yield taken, fds
 
 
 def plain(value: Any) -> Any:

@@ -15,7 +15,12 @@ NO_COMPILER = (
     "Ninja is required to load C++ extensions",
     "Cannot find ptxas",
 )
-NO_MEMORY = ("CUDA out of memory", "DefaultCPUAllocator: can't allocate memory", "not enough memory")
+NO_MEMORY = (
+    "CUDA out of memory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "DefaultCPUAllocator: can't allocate memory",
+    "not enough memory",
+)
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 LONGEST = 300
 
@@ -24,6 +29,8 @@ def reason(error: BaseException) -> Detector | None:
     """A name of records.DETECTORS for what is no ordinary error of the candidate."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError):
+        if error.errno == errno.ENOMEM:
+            return "memory-limit"
         if error.errno in FULL:
             return "disk-full"
         if isinstance(error, FileNotFoundError) and Path(str(error.filename)).name in COMPILERS:

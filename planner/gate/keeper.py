@@ -43,11 +43,18 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     start = start_in_namespaces if settings["namespaces"] else start_plainly
     child, report = start(settings)
+    let_go(settings["passed"])
     status = wait_for(child, lifeline, ended)
     end_all(child)
     if report is not None:
         status = int(os.read(report, 20) or -1)
     finish(status)
+
+
+def let_go(passed: list[int]) -> None:
+    """Close what is only for the command: the gate must see that it has closed it."""
+    for fd in passed:
+        os.close(fd)
 
 
 def wait_for(child: int, lifeline: int, ended: int) -> int:
@@ -185,6 +192,7 @@ def be_first(settings: dict[str, Any], reporter: int) -> NoReturn:
     if child == 0:
         drop_capabilities()
         become(settings, os.getppid())
+    let_go(settings["passed"])
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:

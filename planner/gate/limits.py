@@ -10,7 +10,6 @@ import psutil
 from qrprof.planner.gate.records import Detector
 
 SPARE = 0.02  # of the machine's memory: a candidate that leaves no more is ended whatever its limit
-SCRATCH_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -19,15 +18,17 @@ class Limits:
     build_s: float = 120.0  # the first import of the candidate, compiling included
     memory_bytes: int = 8 << 30  # beyond what its process holds when it is ready to import the candidate
     tasks: int = 512  # threads of all its processes, likewise
+    disk_bytes: int = 2 << 30  # of its files
 
 
 @dataclass(frozen=True)
 class Usage:
     """What the processes below one hold together."""
 
-    pids: frozenset[int] = frozenset()
-    resident_bytes: int = 0
-    tasks: int = 0
+    pids: frozenset[int]  # of those that still run
+    resident_bytes: int
+    shared_bytes: int  # of the whole machine: who holds a block of shared memory open need not have it mapped
+    tasks: int
 
 
 def usage(root: psutil.Process) -> Usage:
@@ -36,8 +37,9 @@ def usage(root: psutil.Process) -> Usage:
         with contextlib.suppress(psutil.Error), process.oneshot():
             resident += process.memory_info().rss
             tasks += process.num_threads()
-            pids.add(process.pid)
-    return Usage(frozenset(pids), resident, tasks)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                pids.add(process.pid)
+    return Usage(frozenset(pids), resident, psutil.virtual_memory().shared, tasks)
 
 
 def below(root: psutil.Process) -> list[psutil.Process]:
@@ -47,25 +49,38 @@ def below(root: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def exceeded(now: Usage, before: Usage, limits: Limits) -> tuple[Detector, str] | None:
-    """The detector and a sentence, where more is used than `limits` allow beyond `before`."""
-    tasks, memory = now.tasks - before.tasks, now.resident_bytes - before.resident_bytes
+def exceeded(root: psutil.Process, before: Usage, limits: Limits) -> tuple[Detector, str] | None:
+    """The detector and a sentence, where the processes below `root` take more than `limits` allow beyond `before`."""
+    now = usage(root)
+    tasks, most = now.tasks - before.tasks, limits.memory_bytes
     if tasks > limits.tasks:
         return "task-limit", f"it started {tasks} threads and processes; {limits.tasks} are allowed"
-    if memory > limits.memory_bytes:
-        return "memory-limit", f"it took {memory >> 20} MiB; {limits.memory_bytes >> 20} MiB are allowed"
+    memory = now.resident_bytes - before.resident_bytes
+    if memory > most:  # what forks have in common counts once
+        memory = proportional_bytes(root) - before.resident_bytes
+    if max(memory, shared := now.shared_bytes - before.shared_bytes) > most:
+        return "memory-limit", f"it took {max(memory, shared) >> 20} MiB; {most >> 20} MiB are allowed"
     machine = psutil.virtual_memory()
     if memory > 0 and machine.available < SPARE * machine.total:
         return "memory-limit", f"it left {machine.available >> 20} MiB of the machine's memory"
     return None
 
 
-def scratch_full(folder: Path) -> tuple[Detector, str] | None:
+def proportional_bytes(root: psutil.Process) -> int:
+    """Of the processes below one: a page that n of them share counts as an n-th for each."""
+    total = 0
+    for process in below(root):
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_full_info().pss
+    return total
+
+
+def disk_exceeded(folder: Path, limits: Limits) -> tuple[Detector, str] | None:
     """As `exceeded`, for the files of a folder."""
     taken = sum(size_of(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)
-    if taken <= SCRATCH_BYTES:
+    if taken <= limits.disk_bytes:
         return None
-    return "disk-full", f"it wrote {taken >> 20} MiB of files; {SCRATCH_BYTES >> 20} MiB are allowed"
+    return "disk-full", f"it wrote {taken >> 20} MiB of files; {limits.disk_bytes >> 20} MiB are allowed"
 
 
 def size_of(file: Path) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from qrprof.planner.gate import wire
-from qrprof.planner.gate.limits import Limits, Usage, below, exceeded, scratch_full, usage
+from qrprof.planner.gate.limits import Limits, Usage, below, disk_exceeded, exceeded, usage
 from qrprof.planner.gate.records import Detector
 from qrprof.planner.gate.replies import Ended
 from qrprof.planner.gate.sandbox import Layer, environment, files, keeper_command
@@ -30,6 +30,7 @@ GONE_S = 5.0  # until a process that has closed its channel is gone
 END_S = 30.0  # until all processes of a worker are gone
 LOOK_MS = 100  # between two looks at what the processes take
 LAST_WORDS = 300
+SIGNALLED = 128  # exit codes above it: ended by a signal, as bubblewrap says it
 
 
 @contextmanager
@@ -56,6 +57,7 @@ class CandidateProcess:
         copy = self.scratch / "candidate.py"
         shutil.copyfile(source, copy)
         self.ended: Ended | None = None
+        self.deadline = 0.0  # of the answers to the last request
         self.before: Usage | None = None  # what was taken when the candidate was not imported yet
         self.channel, theirs = socket.socketpair()
         lifeline, self.lifeline = os.pipe()
@@ -64,12 +66,12 @@ class CandidateProcess:
             "device": device,
             "source": str(copy),
             "folder": str(self.scratch),
-            "address_bytes": limits.memory_bytes if device == "cpu" else 0,  # CUDA reserves far more than it takes
+            "memory_bytes": limits.memory_bytes,
         }
         command = [sys.executable, "-I", "-B", "-c", CHILD, json.dumps(settings)]
         with theirs, self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                keeper_command(layer, files(self.scratch), command, lifeline),
+                keeper_command(layer, files(self.scratch), command, lifeline, [theirs.fileno()]),
                 env=environment(self.scratch, os.environ),
                 pass_fds=[theirs.fileno(), lifeline],
                 stdin=subprocess.DEVNULL,
@@ -86,18 +88,19 @@ class CandidateProcess:
         if self.before is not None:
             return
         try:
-            self.receive(time.monotonic() + START_S)
+            self.deadline = time.monotonic() + START_S
+            self.receive()
         except Ended as ended:
             raise QrprofError(
                 f"cannot start a process for candidates (layer {self.layer}): {ended.detail}; {self.last_words()}"
             ) from None
         self.before = usage(self.root)
 
-    def ask(self, data: bytes, fds: Sequence[int], limit_s: float) -> tuple[bytes, list[int]]:
-        """Send a message and wait for the answer: its text, and descriptors that the caller closes. Raises Ended."""
+    def send(self, data: bytes, fds: Sequence[int], limit_s: float) -> None:
+        """Send a request; all of its answers must be there within `limit_s`. Raises Ended."""
         if self.ended is not None:
             raise self.ended
-        deadline = time.monotonic() + limit_s
+        self.deadline = time.monotonic() + limit_s
         if select.select([self.channel], [], [], 0)[0]:
             raise self.over("forged", "it spoke without having been asked")
         self.channel.settimeout(limit_s)
@@ -107,31 +110,31 @@ class CandidateProcess:
             raise self.gone() from None
         except TimeoutError:
             raise self.over("hang", f"it did not take a request within {limit_s:g} s") from None
-        return self.receive(deadline)
 
-    def receive(self, deadline: float) -> tuple[bytes, list[int]]:
+    def receive(self) -> tuple[bytes, list[int]]:
+        """The next message: its text, and descriptors that the caller closes. Raises Ended."""
         try:
-            return wire.receive(self.channel, lambda: self.wait(deadline))
+            return wire.receive(self.channel, self.wait)
         except wire.Closed:
             raise self.gone() from None
         except wire.Forged as forged:
             raise self.over("forged", str(forged)) from None
 
-    def wait(self, deadline: float) -> None:
+    def wait(self) -> None:
         """Until there is something to read. Raises Ended."""
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self.over("hang", "it did not answer in time")
-            if select.select([self.channel], [], [], min(left, LOOK_MS / 1e3))[0]:
+            left = self.deadline - time.monotonic()
+            if select.select([self.channel], [], [], max(0, min(left, LOOK_MS / 1e3)))[0]:
                 return
             self.look()
+            if left <= 0:
+                raise self.over("hang", "it did not answer in time")
 
     def look(self) -> None:
         """End it where it takes more than it may."""
         if self.before is None:
             return
-        problem = exceeded(usage(self.root), self.before, self.limits) or scratch_full(self.scratch.parent)
+        problem = exceeded(self.root, self.before, self.limits) or disk_exceeded(self.scratch.parent, self.limits)
         if problem is not None:
             raise self.over(*problem)
 
@@ -146,8 +149,11 @@ class CandidateProcess:
         """Why the channel is closed."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self.process.wait(GONE_S)
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            return self.over("crash", f"its process {how}")
+            if self.layer == "bubblewrap" and code > SIGNALLED:
+                code = SIGNALLED - code
+            if code < 0:
+                return self.over("crash", f"its process was ended by {signal.Signals(-code).name}")
+            return self.over("crash", f"its process ended with exit code {code}; {self.last_words()}")
         return self.over("forged", "it closed the channel to the gate")
 
     def over(self, reason: Detector, detail: str) -> Ended:
@@ -180,7 +186,8 @@ class CandidateProcess:
 
     def last_words(self) -> str:
         """The end of what it printed, in one line."""
-        return " ".join(self.output.read_text(errors="replace").split())[-LAST_WORDS:] or "it printed nothing"
+        words = " ".join(self.output.read_text(errors="replace").split())[-LAST_WORDS:]
+        return f"the last it printed: {words}" if words else "it printed nothing"
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:

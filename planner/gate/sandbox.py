@@ -81,10 +81,16 @@ def outermost(paths: Sequence[Path]) -> list[Path]:
     return sorted(path for path in kept if not kept.intersection(path.parents))
 
 
-def keeper_command(layer: Layer, place: Files, command: Sequence[str], lifeline: int) -> list[str]:
-    """Starts `command` in the candidate's folder, contained. `lifeline`: a descriptor; the end comes when it closes."""
+def keeper_command(
+    layer: Layer, place: Files, command: Sequence[str], lifeline: int, passed: Sequence[int]
+) -> list[str]:
+    """Starts `command` in the candidate's folder, contained; the descriptors `passed` are for it alone.
+
+    `lifeline` is the reading end of a pipe: when the other end is closed, all that the command started is killed.
+    """
     settings = {
         "lifeline": lifeline,
+        "passed": list(passed),
         "namespaces": layer == "namespaces",
         "hidden": place.hidden,
         "shown": place.shown,
@@ -122,7 +128,7 @@ def works(layer: Layer) -> bool:
         lifeline, held = os.pipe()
         try:
             done = subprocess.run(
-                keeper_command(layer, files(Path(folder)), [sys.executable, "-I", "-S", "-c", "pass"], lifeline),
+                keeper_command(layer, files(Path(folder)), [sys.executable, "-I", "-S", "-c", "pass"], lifeline, []),
                 env=environment(Path(folder), os.environ),
                 pass_fds=[lifeline],
                 stdin=subprocess.DEVNULL,

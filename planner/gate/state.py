@@ -106,7 +106,7 @@ def patches(before: Functions, after: Functions) -> list[Sign]:
     )
     if not changed:
         return []
-    return [Sign("patched", f"{', '.join(changed[:5])} {'is' if len(changed) == 1 else 'are'} no longer what it was")]
+    return [Sign("patched", f"it replaced {', '.join(changed[:5])}{' and others' if len(changed) > 5 else ''}")]
 
 
 def shown(before: Any, after: Any) -> str:

@@ -4,6 +4,7 @@ The inputs lie in memory that both see. They are written there once the clock ru
 before it; the outputs are copied out of the candidate's reach before it is asked again.
 """
 
+import math
 import os
 import secrets
 import time
@@ -22,12 +23,13 @@ from qrprof.planner.gate.arena import Arena, Place
 from qrprof.planner.gate.limits import Limits
 from qrprof.planner.gate.process import CandidateProcess, running
 from qrprof.planner.gate.records import Detector
-from qrprof.planner.gate.replies import TENSOR, Arguments, Built, Call, Reply, Seen, Sign
+from qrprof.planner.gate.replies import TENSOR, Arguments, Built, Call, Ended, Reply, Seen, Sign
 from qrprof.planner.gate.sandbox import Layer, available_layer
 
 clock = time.perf_counter_ns
 Count = Annotated[int, Field(ge=0, lt=1 << 48)]
 Text = Annotated[str, Field(max_length=2000)]
+NONCE_BYTES = 16
 R = TypeVar("R", bound="Answer")
 
 
@@ -44,11 +46,13 @@ def started(source: Path, device: str, limits: Limits, layer: Layer | None = Non
 # --- what the child may answer; anything else is forged
 
 
-class Answer(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+
+class Answer(Strict):
     nonce: str
-    failed: tuple[Detector, Text] | None = None  # the detector and a sentence: the worker ends
+    failed: tuple[Detector, Text] | None = None  # the worker ends
 
 
 class BuildAnswer(Answer):
@@ -57,9 +61,13 @@ class BuildAnswer(Answer):
     signs: tuple[tuple[Detector, Text], ...] = ()
 
 
-class SeenAnswer(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class DoneAnswer(Answer):
+    size: Count = 0  # bytes that the outputs take
+    arena: Count = 0  # bytes of new memory for outputs, whose descriptor comes along; 0: the old
+    testimony_ns: Count = 0
 
+
+class SeenAnswer(Strict):
     kind: Text
     dtype: Text = ""
     shape: tuple[Count, ...] = ()
@@ -70,22 +78,15 @@ class SeenAnswer(BaseModel):
     shares: tuple[Text, ...] = ()
 
 
-class CallAnswer(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
+class CallAnswer(Strict):
     error: Text | None
     seen: tuple[SeenAnswer, ...]
     signs: tuple[tuple[Detector, Text], ...]
 
 
-class EchoAnswer(Answer):
+class CallsAnswer(Answer):
     starts: tuple[Count, ...] = ()
-    arena: Count = 0  # bytes of new memory for outputs, whose descriptor comes along; 0: the old
-
-
-class CallsAnswer(EchoAnswer):
     calls: tuple[CallAnswer, ...] = ()
-    testimony_ns: Count = 0
     signs: tuple[tuple[Detector, Text], ...] = ()
     peak_bytes: Count | None = None
     kernels: tuple[Text, ...] | None = None
@@ -139,7 +140,9 @@ class ProcessWorker:
 
     def build(self) -> Built:
         self.process.get_ready()
-        answer, _ = self.ask({"kind": "build"}, BuildAnswer, None, self.process.limits.build_s)
+        nonce = secrets.token_hex(NONCE_BYTES)
+        self.process.send(wire.encode({"nonce": nonce, "kind": "build"}), [], self.process.limits.build_s)
+        answer = self.next_answer(BuildAnswer, nonce)
         return Built(answer.seconds, answer.kernels, signs_of(answer.signs))
 
     def call(self, inputs: Sequence[Arguments], *, watch: bool = False, again: bool = False) -> Reply:
@@ -148,64 +151,78 @@ class ProcessWorker:
             raise ValueError("`again` needs arguments of the same forms as the last request's")
         self.last = request
         message = {"kind": "call", "watch": watch, "again": again, **({} if again else request.message)}
-        answer, wall_ns = self.ask(message, CallsAnswer, request, self.process.limits.wall_s)
+        nonce, done, wall_ns = self.ask(message, request)
+        values = self.snapshot(done.size)
+        answer = self.next_answer(CallsAnswer, nonce)
         if len(answer.calls) != len(inputs):
             raise self.process.over("forged", "it answered for another number of calls")
-        outputs = self.taken(answer)
-        changed = self.changed(request)
+        outputs, changed = self.outputs_in(values, answer), self.changed(request)
         calls = []
         for answered, args in zip(answer.calls, inputs, strict=True):
             seen = tuple(Seen(**dict(one)) for one in answered.seen)
             mutated = tuple(place for place, arg in enumerate(args) if isinstance(arg, Tensor) and next(changed))
-            values = tuple(next(outputs) if one.kind == TENSOR else torch.empty(0) for one in seen)
-            calls.append(Call(values, seen, answered.error, mutated, signs_of(answered.signs)))
+            taken = tuple(next(outputs) if one.kind == TENSOR else torch.empty(0) for one in seen)
+            calls.append(Call(taken, seen, answered.error, mutated, signs_of(answered.signs)))
         signs = signs_of(answer.signs)
         if watch and (left := self.process.left_running()):
             signs += (Sign("threads", f"{left} processes that it started still run"),)
         return Reply(
-            tuple(calls), wall_ns, answer.testimony_ns, signs, answer.kernels, answer.launches, answer.peak_bytes
+            tuple(calls), wall_ns, done.testimony_ns, signs, answer.kernels, answer.launches, answer.peak_bytes
         )
 
     def echo(self, inputs: Sequence[Arguments], outputs: Sequence[Sequence[Tensor]]) -> int:
         request = request_of(inputs, self.device)
         self.last = None
         forms = [[list(one.shape), arena.name_of(one.dtype)] for row in outputs for one in row]
-        message = {"kind": "echo", "again": False, "outputs": forms, **request.message}
-        return self.ask(message, EchoAnswer, request, self.process.limits.wall_s)[1]
+        return self.ask({"kind": "echo", "again": False, "outputs": forms, **request.message}, request)[2]
 
     # --- asking
 
-    def ask(self, message: dict[str, Any], kind: type[R], request: Request | None, limit_s: float) -> tuple[R, int]:
-        """The answer, and the ns from the first byte of the request that the child can see to the answer's last."""
+    def ask(self, message: dict[str, Any], request: Request) -> tuple[str, DoneAnswer, int]:
+        """The nonce, the answer that the outputs are there, and the ns that it took.
+
+        The clock runs before the child can see any of the inputs, and stops when all outputs have to be there.
+        """
         self.process.get_ready()
-        nonce = secrets.token_hex(16)
+        nonce = secrets.token_hex(NONCE_BYTES)
         fds = self.room_for(request)
         size = len(self.inputs.data) if self.inputs is not None and fds else 0
         data = wire.encode({"nonce": nonce, "arena": size, **message})
         start = clock()
-        if request is not None:
-            self.write(request)
-        text, received = self.process.ask(data, fds, limit_s)
+        self.write(request)
+        self.process.send(data, fds, self.process.limits.wall_s)
+        text, received = self.process.receive()
         wall_ns = clock() - start
+        try:
+            done = self.parsed(text, DoneAnswer, nonce)
+        except Ended:
+            close(received)
+            raise
+        self.attach_outputs(done.arena, received)
+        if done.size > (0 if self.outputs is None else len(self.outputs.data)):
+            raise self.process.over("forged", "its outputs lie outside the memory for outputs")
+        return nonce, done, wall_ns
+
+    def next_answer(self, kind: type[R], nonce: str) -> R:
+        text, received = self.process.receive()
+        close(received)
+        return self.parsed(text, kind, nonce)
+
+    def parsed(self, text: bytes, kind: type[R], nonce: str) -> R:
+        """The answer in a message. Raises Ended where it is none, or says that the worker ends."""
         try:
             answer = kind.model_validate_json(text)
         except (ValidationError, RecursionError):
-            close(received)
             raise self.process.over("forged", "an answer is not what an answer can be") from None
         if answer.nonce != nonce:
-            close(received)
             raise self.process.over("forged", "an answer does not carry the nonce of its request")
-        if isinstance(answer, EchoAnswer):
-            self.attach_outputs(answer.arena, received)
-        else:
-            close(received)
         if answer.failed is not None:
             raise self.process.over(*answer.failed)
-        return answer, wall_ns
+        return answer
 
-    def room_for(self, request: Request | None) -> list[int]:
+    def room_for(self, request: Request) -> list[int]:
         """The descriptor of memory for the inputs, where it is new."""
-        if request is None or (self.inputs is not None and len(self.inputs.data) >= len(request.data)):
+        if self.inputs is not None and len(self.inputs.data) >= len(request.data):
             return []
         self.inputs = arena.make(len(request.data), self.device)
         return [self.inputs.fd]
@@ -221,26 +238,31 @@ class ProcessWorker:
             return
         if len(fds) != 1:
             close(fds)
-            raise self.process.over("forged", f"it sent {len(fds)} descriptors for its outputs")
+            raise self.process.over("forged", f"for its outputs it sent {len(fds)} descriptors")
         try:
             self.outputs = arena.attach(fds[0], size, self.device)
         except ValueError as error:
             raise self.process.over("forged", f"for its outputs it sent {error}") from None
 
-    def taken(self, answer: CallsAnswer) -> Iterator[Tensor]:
-        """Copies of the outputs, all made before this returns."""
+    # --- outputs
+
+    def snapshot(self, size: int) -> Tensor:
+        """A copy of the first `size` bytes of the outputs, which the child cannot reach."""
+        return torch.empty(0, dtype=torch.uint8) if self.outputs is None else self.outputs.data[:size].clone()
+
+    def outputs_in(self, values: Tensor, answer: CallsAnswer) -> Iterator[Tensor]:
+        """The outputs of all calls, within the copy of their bytes."""
         seen = [one for call in answer.calls for one in call.seen if one.kind == TENSOR]
         if len(seen) != len(answer.starts):
             raise self.process.over("forged", "it sent another number of outputs than it describes")
-        copies = []
+        found = []
         for start, one in zip(answer.starts, seen, strict=True):
-            if one.dtype not in arena.DTYPES or len(one.stride) != len(one.shape):
-                raise self.process.over("forged", f"an output has the dtype {one.dtype!r}")
-            place = Place(start, one.shape, arena.dense(one.shape), one.dtype)
-            if self.outputs is None or place.end > len(self.outputs.data):
-                raise self.process.over("forged", "an output lies outside the memory for outputs")
-            copies.append(arena.tensor_at(self.outputs, place).clone())
-        return iter(copies)
+            dtype = arena.DTYPES.get(one.dtype)
+            end = start + math.prod(one.shape) * (dtype.itemsize if dtype else 0)
+            if dtype is None or start % arena.APART or end > len(values):
+                raise self.process.over("forged", "an output is not where it is said to be")
+            found.append(values[start:end].view(dtype).view(one.shape))
+        return iter(found)
 
     def changed(self, request: Request) -> Iterator[bool]:
         """For each tensor of a request, whether its bytes, or those behind them, are no longer what was written."""
