@@ -16,7 +16,7 @@ from qrprof.profiler.devices import cpu_name, usable
 from qrprof.profiler.recording.runrecord import versions
 
 BEFORE, AFTER = " before", " after"
-BUSY: Final = 0.5  # of the cores: other programs were running
+BUSY, OVERRUN = 0.5, 2.0  # load a core: before and after which other programs must have been running
 STOLEN_S: Final = 1.0  # by other guests of the host, during one verdict
 CPU_STAT: Final = Path("/sys/fs/cgroup/cpu.stat")
 GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -99,9 +99,11 @@ def remarks(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Sentences on what may have disturbed the times."""
     found = []
     pairs = moved(environment)
-    load, cores = number(pairs.get("load", ("", ""))[0]), number(environment.get("cores", ""))
-    if load is not None and cores and load > BUSY * cores:
-        found.append(f"load {load:.1f} on {cores:.0f} cores at the start: other programs ran")
+    cores = number(environment.get("cores", ""))
+    for text, most, when in zip(pairs.get("load", ()), (BUSY, OVERRUN), ("start", "end"), strict=False):
+        load = number(text)
+        if load is not None and cores and load > most * cores:
+            found.append(f"load {load:.1f} on {cores:.0f} cores at the {when}: other programs ran")
     stolen = [number(text) for text in pairs.get("stolen", ("", ""))]
     if None not in stolen and (taken := (stolen[1] or 0.0) - (stolen[0] or 0.0)) > STOLEN_S:
         found.append(f"the host gave {taken:.1f} s of this machine's time to others")
