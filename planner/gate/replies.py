@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from qrprof.planner.gate.records import Detector
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -20,9 +22,9 @@ TENSOR = "Tensor"
 
 @dataclass(frozen=True)
 class Sign:
-    """Something that the worker itself saw go wrong. `detector` is a name of records.DETECTORS."""
+    """Something that the worker itself saw go wrong."""
 
-    detector: str
+    detector: Detector
     detail: str  # one sentence
 
 
@@ -70,12 +72,12 @@ class Built:
 
 
 class Ended(Exception):
-    """A worker is gone, or is not to be talked to any more. `reason` is a name of records.DETECTORS:
+    """A worker is gone, or is not to be talked to any more. The reason is one of
 
     crash, hang, memory-limit, task-limit, no-compiler, disk-full, build-error, forged, import or harness.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: Detector, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail

@@ -1,0 +1,48 @@
+"""The development cases, on private seeds; one draw is of a seed that anybody can know."""
+
+from typing import Final
+
+from qrprof.planner.gate.diagnose import with_cause
+from qrprof.planner.gate.draw import draw
+from qrprof.planner.gate.judge import is_right, judged
+from qrprof.planner.gate.records import TaskCase
+from qrprof.planner.gate.trial import Checked, Input, Round, Trial, failure, total
+
+STAGE: Final = "development"
+DRAWS: Final = 3  # private ones, of each case
+PUBLIC: Final = 0  # the seed that a benchmark would use
+
+
+def development(trial: Trial) -> Checked:
+    """Every case, in random order. Raises Ended."""
+    cases = list(trial.task.development)
+    trial.rng.shuffle(cases)
+    found = total(of_case(trial, case) for case in cases)
+    failing = {finding.case for finding in found.findings if finding.detector == "wrong"}
+    passing = [case for case in cases if case.name not in failing]
+    if failing and passing and not {shapes(case) for case in cases if case.name in failing} & set(map(shapes, passing)):
+        detail = f"wrong for the shapes of {', '.join(sorted(map(str, failing)))} alone"
+        found += Checked((failure("shape-dependent", STAGE, detail),))
+    return found
+
+
+def shapes(case: TaskCase) -> tuple[tuple[int, ...], ...]:
+    return tuple(spec.shape for spec in case.tensors)
+
+
+def of_case(trial: Trial, case: TaskCase) -> Checked:
+    public = Input(case, draw(case, PUBLIC, trial.task.device))
+    inputs = [public, *(trial.draw(case) for _ in range(DRAWS))]
+    trial.rng.shuffle(inputs)
+    round_ = trial.ask(inputs)
+    found = judged(trial.task, round_, STAGE)
+    if found.failed and knows(trial, round_, inputs.index(public)):
+        detail = f"right for the numbers of seed {PUBLIC} and wrong for {DRAWS} private seeds"
+        found += Checked((failure("seed-known", STAGE, detail, case.name),))
+    return with_cause(trial, found, [round_], STAGE)
+
+
+def knows(trial: Trial, round_: Round, public: int) -> bool:
+    """Whether the answer to the known seed alone is right."""
+    right = [at for at, asked in enumerate(round_.asked) if is_right(trial.task, asked)]
+    return right == [public] and all(asked.counts for asked in round_.asked)

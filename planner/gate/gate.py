@@ -1,0 +1,255 @@
+"""The gate: a candidate through all stages, to a verdict.
+
+A stage is finished once begun; the first that leaves something failed or unknown is the last. What ends a worker of the
+stock op, or of the parent candidate, is no fault of the candidate's.
+"""
+
+import hashlib
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter_ns
+from typing import Final
+
+from torch import Tensor
+
+from qrprof.kernels.timing import clock_of
+from qrprof.planner.gate.adversarial import adversarial
+from qrprof.planner.gate.aten_task import stock_source
+from qrprof.planner.gate.contract import contract
+from qrprof.planner.gate.development import development
+from qrprof.planner.gate.draw import fresh_seed
+from qrprof.planner.gate.holdout import holdout_cases, verdict
+from qrprof.planner.gate.judge import judged, signed
+from qrprof.planner.gate.nulls import weaknesses
+from qrprof.planner.gate.records import STAGES, Finding, Outcome, Stage, StageCost, Task, Verdict
+from qrprof.planner.gate.replay import replay
+from qrprof.planner.gate.replies import Arguments, Built, Ended, Worker, Workers
+from qrprof.planner.gate.rounds import Flush
+from qrprof.planner.gate.static import examine
+from qrprof.planner.gate.timing import Against, Timed, timing
+from qrprof.planner.gate.trial import Checked, Seeds, Trial, failure
+from qrprof.planner.gate.trusted import Broken, Trusted
+from qrprof.profiler.devices import Peaks
+
+WORST_FIRST: Final[tuple[Outcome, ...]] = ("FAIL", "SUSPECT", "INFRA", "UNKNOWN")
+ENDS: Final = frozenset({"FAIL", "INFRA", "UNKNOWN"})  # outcomes after which no further stage is run
+MACHINE: Final = frozenset({"no-compiler"})  # reasons for which a candidate's worker ends that are not its own
+
+Query = Callable[[], int | None]  # counts one more query of the holdout: how many that makes, None: none is left
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What came before on this task."""
+
+    tries: int = 1  # candidates judged, this one included
+    query: Query = lambda: 1
+
+
+FIRST: Final = Lane()
+
+
+@dataclass
+class Run:
+    """A gate on its way. Workers are started when a stage needs them, and end with it all."""
+
+    task: Task
+    source: Path
+    parent: Path | None
+    workers: Workers
+    clock: Callable[[], int]
+    seeds: Seeds
+    lane: Lane
+    peaks: Peaks | None
+    open: ExitStack
+    folder: Path  # for the stock op's file
+    built: Built = field(default_factory=lambda: Built(0.0))
+    candidate: Worker | None = None
+    trial: Trial | None = None
+    timed: Timed = field(default_factory=lambda: Timed(Checked()))
+    queries: int = 0
+    same_bits: bool = True
+    findings: list[Finding] = field(default_factory=list)
+    costs: list[StageCost] = field(default_factory=list)
+
+    def begun(self) -> Trial:
+        assert self.trial is not None
+        return self.trial
+
+    # --- stages
+
+    def static(self) -> Checked:
+        return Checked(examine(self.source.read_text(encoding="utf-8", errors="replace"), self.task.op))
+
+    def build(self) -> Checked:
+        self.candidate = self.open.enter_context(self.workers(self.source))
+        self.built = self.candidate.build()
+        return Checked(tuple(signed(self.built.signs, "build", None)), 1, 1)
+
+    def null(self) -> Checked:
+        stock = self.stock()
+        assert self.candidate is not None
+        rng = random.Random(self.seeds())
+        self.trial = Trial(self.task, self.source, self.workers, stock, self.candidate, self.built, self.seeds, rng)
+        cases = len(self.task.development)
+        return Checked(tuple(weaknesses(self.task, answered(stock), self.seeds)), cases, cases)
+
+    def contract(self) -> Checked:
+        return contract(self.begun())
+
+    def development(self) -> Checked:
+        return development(self.begun())
+
+    def adversarial(self) -> Checked:
+        return adversarial(self.begun())
+
+    def replay(self) -> Checked:
+        return replay(self.begun())
+
+    def timing(self) -> Checked:
+        parent = self.started(self.parent) if self.parent else None
+        flush = flusher(self.task.device)
+        against = Against(self.stock(), parent, self.peaks, self.lane.tries, self.clock, flush)
+        self.timed = timing(self.begun(), against)
+        return self.timed.checked + Checked(fallback(self.timed, self.same_bits and self.timed.checked.same_bits))
+
+    def holdout(self) -> Checked:
+        """Pass or fail alone: what a candidate does wrong here, and on which case, is not told."""
+        used = self.lane.query()
+        if used is None:
+            detail = "all queries of the sealed holdout are used up on this task; make it anew to judge more finalists"
+            return Checked((failure("seed-known", "holdout", detail, None, "UNKNOWN"),))
+        self.queries = used
+        trial = self.begun()
+        cases = holdout_cases(self.task, trial.rng)
+        try:
+            found = judged(self.task, trial.ask([trial.draw(case) for case in cases]), "holdout")
+        except Ended:
+            return Checked(tuple(verdict(passed=False)), 0, len(cases))
+        return Checked(tuple(verdict(not found.findings)), found.checked, found.of)
+
+    # --- workers
+
+    def stock(self) -> Worker:
+        """One more worker of the stock op."""
+        path = self.folder / "stock.py"
+        path.write_text(stock_source(self.task.op), encoding="utf-8")
+        return self.started(path)
+
+    def started(self, source: Path) -> Worker:
+        worker = Trusted(self.open.enter_context(self.workers(source)))
+        worker.build()
+        return worker
+
+    # --- the whole
+
+    def step(self, stage: Stage) -> bool:
+        """Run one stage; whether the next one is to follow."""
+        start = self.clock()
+        checked = self.checked(stage)
+        self.costs.append(StageCost(stage, (self.clock() - start) / 1e9, checked.checked, checked.of))
+        self.findings += checked.findings
+        self.same_bits = self.same_bits and checked.same_bits
+        return not any(finding.outcome in ENDS for finding in checked.findings)
+
+    def checked(self, stage: Stage) -> Checked:
+        run: Callable[[], Checked] = getattr(self, stage)
+        try:
+            return run()
+        except Ended as ended:
+            outcome: Outcome = "INFRA" if ended.reason in MACHINE else "FAIL"
+            return Checked((failure(ended.reason, stage, ended.detail, None, outcome),))
+        except Broken as broken:
+            detail = f"a worker of ours ended: {broken.ended.detail}"
+            return Checked((failure(broken.ended.reason, stage, detail, None, "INFRA"),))
+
+
+def run_gate(
+    task: Task,
+    source: Path,
+    parent: Path | None = None,
+    *,
+    workers: Workers,
+    clock: Callable[[], int] = perf_counter_ns,
+    seeds: Seeds = fresh_seed,
+    lane: Lane = FIRST,
+    peaks: Peaks | None = None,
+    until: Stage = "holdout",
+    say: Callable[[str], None] = lambda stage: None,
+) -> Verdict:
+    """Judge the candidate in `source`, against the stock op and the `parent` candidate where there is one.
+
+    `workers` starts a process on a file (its device, limits and layer are bound); `say` is told each stage as it
+    begins; `until` is the last stage. The verdict's environment is left empty. Raises QrprofError where a captured
+    matrix of the task is gone.
+    """
+    sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="qrprof-gate-")))
+        run = Run(task, source, parent, workers, clock, seeds, lane, peaks, stack, folder)
+        for stage in STAGES[: STAGES.index(until) + 1]:
+            say(stage)
+            if not run.step(stage):
+                break
+        layer = run.candidate.layer if run.candidate else "none"
+    return Verdict(
+        id=f"{sha256[:8]}-{secrets.token_hex(3)}",
+        task=task.id,
+        candidate=sha256,
+        outcome=outcome_of(run.findings),
+        findings=tuple(run.findings),
+        times=run.timed.times,
+        costs=tuple(run.costs),
+        layer=layer,
+        holdout_queries=run.queries,
+        tries=lane.tries,
+        skipped=tuple(f"{c.stage}: {c.of - c.checked} of {c.of} calls" for c in run.costs if c.checked < c.of),
+        speedup=run.timed.speedup,
+        over_parent=run.timed.over_parent,
+        noise=run.timed.noise,
+        needed=run.timed.needed,
+    )
+
+
+def outcome_of(findings: Sequence[Finding]) -> Outcome:
+    """The worst of the findings'."""
+    found = {finding.outcome for finding in findings}
+    return next((outcome for outcome in WORST_FIRST if outcome in found), "PASS")
+
+
+def fallback(timed: Timed, same_bits: bool) -> tuple[Finding, ...]:
+    """The stock op's bits on every call, and not its betters in speed: the stock op by another name."""
+    faster = timed.speedup and timed.needed and timed.speedup.low > timed.needed
+    if not same_bits or faster:
+        return ()
+    outcomes = {finding.outcome for finding in timed.checked.findings}
+    detail = "every bit of every answer is the stock op's, and it is not faster"
+    return (failure("fallback", "timing", detail, None, "FAIL" if "FAIL" in outcomes else "SUSPECT"),)
+
+
+def answered(stock: Worker) -> Callable[[Arguments], tuple[Tensor, ...]]:
+    def answer(args: Arguments) -> tuple[Tensor, ...]:
+        call = stock.call([args]).calls[0]
+        if call.error is not None:
+            raise Broken(Ended("harness", f"the stock op raised {call.error}"))
+        return call.outputs
+
+    return answer
+
+
+def flusher(device: str) -> Flush:
+    """Fills the L2 with other data, and waits for that; on a CPU nothing."""
+    import torch
+
+    clock = clock_of(torch.device(device))
+
+    def flush() -> None:
+        clock.flush()
+        clock.idle()
+
+    return flush

@@ -1,0 +1,120 @@
+"""How time is taken: by the parent's clock alone, in ABBA rounds of stock, parent candidate and candidate.
+
+A request holds so many calls, each on inputs drawn for it, that it lasts; all legs of a half round are given the same
+inputs, and the two halves are mirrored, so that drift meets all alike. Cases, orders and the number of calls are drawn,
+and requests that are not timed come in between. Every answer of the candidate is checked.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from qrprof.planner.gate.judge import judged
+from qrprof.planner.gate.readings import Reading, logs
+from qrprof.planner.gate.records import TaskCase
+from qrprof.planner.gate.replies import Reply, Worker
+from qrprof.planner.gate.stats import Pairs
+from qrprof.planner.gate.trial import Asked, Checked, Input, Round, Trial
+
+STAGE: Final = "timing"
+STOCK, TWIN, PARENT, CANDIDATE = "stock", "twin", "parent", "candidate"  # legs
+REQUEST_NS: Final = 5e6  # that the calls of one request last at least
+MOST_CALLS: Final = 128
+MOST_ELEMENTS: Final = 1 << 24  # of a request's arguments
+UNTIMED: Final = 0.25  # requests that are not timed, for each round
+UNTIMED_CALLS: Final = 4
+
+Flush = Callable[[], None]  # fills the device's L2 with other data
+
+
+@dataclass
+class Legs:
+    """The workers that are timed against each other, and their readings by leg and case."""
+
+    workers: Mapping[str, Worker]
+    readings: dict[tuple[str, str], list[Reading]] = field(default_factory=dict)
+    checked: Checked = field(default_factory=Checked)  # what came of the candidate's answers
+    failing: Round | None = None  # the first request with a wrong one
+
+    def of(self, leg: str, case: TaskCase) -> list[Reading]:
+        return self.readings.setdefault((leg, case.name), [])
+
+
+def calls_of(trial: Trial, workers: Sequence[Worker], case: TaskCase) -> int:
+    """How many calls the fastest leg needs for a request that lasts. Warms up: what compiles is not timed."""
+    fastest = min(once(trial, worker, case) for worker in workers)
+    elements = max(1, sum(spec.elements for spec in case.tensors))
+    wanted = REQUEST_NS / max(fastest, REQUEST_NS / MOST_CALLS)
+    return max(1, min(round(wanted + 0.5), MOST_ELEMENTS // elements))
+
+
+def once(trial: Trial, worker: Worker, case: TaskCase) -> float:
+    """ns of a call, roughly."""
+    taken = []
+    for _ in range(2):
+        args = [trial.draw(case).args for _ in range(2)]
+        reply = worker.call(args)
+        echo = worker.echo(args, [call.outputs for call in reply.calls])
+        taken.append((reply.wall_ns - echo) / len(args))
+    return taken[-1]
+
+
+def measure(trial: Trial, legs: Legs, calls: Mapping[str, int], rounds: int, flush: Flush) -> None:
+    """Add `rounds` rounds of every case, in an order drawn for each, to the readings. Raises Ended."""
+    for _ in range(rounds):
+        cases = list(trial.task.development)
+        trial.rng.shuffle(cases)
+        for case in cases:
+            if trial.rng.random() < UNTIMED:
+                untimed(trial, legs, trial.rng.choice(cases))
+            abba(trial, legs, case, drawn_calls(trial, calls[case.name]), flush)
+
+
+def drawn_calls(trial: Trial, least: int) -> int:
+    """A number of calls that cannot be told in advance; one where a call lasts long enough by itself."""
+    return least if least == 1 else trial.rng.randint(least, least + least // 2)
+
+
+def abba(trial: Trial, legs: Legs, case: TaskCase, calls: int, flush: Flush) -> None:
+    """There and back through all legs, each way on inputs of its own."""
+    order = list(legs.workers)
+    trial.rng.shuffle(order)
+    for way in (order, order[::-1]):
+        inputs = [trial.draw(case) for _ in range(calls)]
+        replies = {leg: timed(legs, leg, case, inputs, flush) for leg in way}
+        keep(trial, legs, inputs, replies)
+
+
+def timed(legs: Legs, leg: str, case: TaskCase, inputs: Sequence[Input], flush: Flush) -> Reply:
+    worker, args = legs.workers[leg], [one.args for one in inputs]
+    flush()
+    reply = worker.call(args)
+    echo = worker.echo(args, [call.outputs for call in reply.calls])
+    legs.of(leg, case).append(Reading(len(args), reply.wall_ns, echo, reply.testimony_ns, reply.launches))
+    return reply
+
+
+def untimed(trial: Trial, legs: Legs, case: TaskCase) -> None:
+    inputs = [trial.draw(case) for _ in range(trial.rng.randint(1, UNTIMED_CALLS))]
+    replies = {leg: worker.call([one.args for one in inputs]) for leg, worker in legs.workers.items()}
+    keep(trial, legs, inputs, replies)
+
+
+def keep(trial: Trial, legs: Legs, inputs: Sequence[Input], replies: Mapping[str, Reply]) -> None:
+    """Check the candidate's answers, off the clock; of their tensors only those of a wrong request are kept."""
+    if CANDIDATE not in replies:
+        return
+    ours, stock = replies[CANDIDATE], replies[STOCK]
+    answers = zip(inputs, ours.calls, stock.calls, strict=True)
+    round_ = Round(tuple(Asked(*answer) for answer in answers), ours, stock)
+    found = judged(trial.task, round_, STAGE)
+    legs.checked += found
+    if found.failed and legs.failing is None:
+        legs.failing = round_
+
+
+def pairs(trial: Trial, legs: Legs, leg: str, base: str) -> dict[str, Pairs] | None:
+    """By case; None where the calls of one drown in the round trip."""
+    found = {case.name: (case.weight, logs(legs.of(base, case), legs.of(leg, case))) for case in trial.task.development}
+    kept = {name: Pairs(weight, own) for name, (weight, own) in found.items() if own is not None}
+    return kept if len(kept) == len(found) else None

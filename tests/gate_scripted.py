@@ -1,0 +1,181 @@
+"""A worker without a process: the candidate is a function of this test, and time passes as the test says."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from qrprof.planner.gate.draw import laid_out
+from qrprof.planner.gate.records import ArgSpec
+from qrprof.planner.gate.replies import TENSOR, Arguments, Built, Call, Ended, Reply, Seen, Sign
+
+Candidate = Callable[..., Any]
+
+
+class Clock:
+    """ns that pass only when a worker says so."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@dataclass(frozen=True)
+class Script:
+    """A file's content: `make` gives the candidate anew for each process; the rest is what its worker sees."""
+
+    make: Callable[[], Candidate]
+    cost_ns: float = 5e6  # of a call
+    trip_ns: float = 20_000.0  # of a call's inputs and outputs
+    spread: float = 0.01  # of a request's time
+    hidden: float = 0.0  # share of the cost that the child's clock does not see
+    signs: tuple[Sign, ...] = ()  # of every watched request
+    late: tuple[Sign, ...] = ()  # of every watched call
+    peak_bytes: int | None = 0
+    kernels: tuple[str, ...] | None = None  # that run
+    declared: tuple[str, ...] = ()
+    built: tuple[Sign, ...] = ()
+    ends: Mapping[int, Ended] = field(default_factory=dict)  # by number of the request, the import being 0
+
+
+class ScriptedWorker:
+    layer = "none"
+
+    def __init__(self, script: Script, clock: Clock, seed: int) -> None:
+        self.script = script
+        self.clock = clock
+        self.random = random.Random(seed)
+        self.requests = 0
+        self.last: list[Arguments] = []
+
+    def build(self) -> Built:
+        self.end()
+        self.candidate = self.script.make()
+        return Built(1.0, self.script.declared, self.script.built)
+
+    def call(self, inputs: Sequence[Arguments], *, watch: bool = False, again: bool = False) -> Reply:
+        self.end()
+        given = self.refilled(inputs) if again else [own(args) for args in inputs]
+        self.last = given
+        results = [answer(self.candidate, args) for args in given]
+        late = self.script.late if watch else ()
+        calls = tuple(
+            called(number, given, results, mutated(args, mine), late)
+            for number, (args, mine) in enumerate(zip(inputs, given, strict=True))
+        )
+        work = self.passing(self.script.cost_ns * len(inputs))
+        trip = self.passing(self.script.trip_ns * len(inputs))
+        return Reply(
+            calls,
+            wall_ns=work + trip,
+            testimony_ns=round(work * (1 - self.script.hidden)),
+            signs=self.script.signs if watch else (),
+            kernels=self.script.kernels if watch else None,
+            peak_bytes=self.script.peak_bytes if watch else None,
+        )
+
+    def echo(self, inputs: Sequence[Arguments], outputs: Sequence[Sequence[Tensor]]) -> int:
+        return self.passing(self.script.trip_ns * len(inputs))
+
+    def refilled(self, inputs: Sequence[Arguments]) -> list[Arguments]:
+        for mine, new in zip(self.last, inputs, strict=True):
+            for old, value in zip(mine, new, strict=True):
+                if isinstance(old, Tensor):
+                    old.data.copy_(value)
+        return self.last
+
+    def passing(self, ns: float) -> int:
+        taken = round(ns * (1 + self.script.spread * abs(self.random.gauss(0, 1))))
+        self.clock.ns += taken
+        return taken
+
+    def end(self) -> None:
+        if self.requests in self.script.ends:
+            raise self.script.ends[self.requests]
+        self.requests += 1
+
+
+def workers(scripts: Mapping[str, Script], clock: Clock) -> Callable[[Path], Any]:
+    """Workers on files by name."""
+    started = 0
+
+    @contextmanager
+    def start(source: Path) -> Iterator[ScriptedWorker]:
+        nonlocal started
+        started += 1
+        yield ScriptedWorker(scripts[source.name], clock, started)
+
+    return start
+
+
+def own(args: Arguments) -> Arguments:
+    return tuple(copied(value) if isinstance(value, Tensor) else value for value in args)
+
+
+def copied(value: Tensor) -> Tensor:
+    return laid_out(value, ArgSpec(tuple(value.shape), name(value), value.stride()))
+
+
+def name(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def answer(candidate: Candidate, args: Arguments) -> tuple[Any, ...] | str:
+    """The outputs, or what was raised."""
+    try:
+        result = candidate(*args)
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return result if isinstance(result, tuple) else (result,)
+
+
+def mutated(args: Arguments, mine: Arguments) -> tuple[int, ...]:
+    pairs = enumerate(zip(args, mine, strict=True))
+    return tuple(at for at, (a, b) in pairs if isinstance(a, Tensor) and not a.equal(b) and not a.isnan().any())
+
+
+def called(
+    number: int,
+    given: Sequence[Arguments],
+    results: Sequence[tuple[Any, ...] | str],
+    changed: tuple[int, ...],
+    late: tuple[Sign, ...],
+) -> Call:
+    """Outputs are taken when all calls have returned, as a worker does."""
+    result = results[number]
+    if isinstance(result, str):
+        return Call((), (), result, changed, late)
+    others = {f"argument {at}": value for at, value in enumerate(given[number]) if isinstance(value, Tensor)}
+    for other, outputs in enumerate(results):
+        if other != number and not isinstance(outputs, str):
+            others |= {
+                f"output {at} of call {other}": value for at, value in enumerate(outputs) if type(value) is Tensor
+            }
+    seen = tuple(look(value, others) for value in result)
+    plain = tuple(value.detach().clone().contiguous() if type(value) is Tensor else Tensor() for value in result)
+    return Call(plain, seen, None, changed, late)
+
+
+def look(value: Any, others: Mapping[str, Tensor]) -> Seen:
+    if type(value) is not Tensor or value.__dict__:
+        return Seen(f"a {type(value).__name__}")
+    return Seen(
+        TENSOR,
+        name(value),
+        tuple(value.shape),
+        value.stride(),
+        int(value.storage_offset()),
+        value.device.type,
+        value.requires_grad,
+        tuple(whose for whose, other in others.items() if overlap(value, other)),
+    )
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    return bool(a.numel() and b.numel()) and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
