@@ -37,6 +37,7 @@ COMMANDS = (
     Entry("predictions", "qrprof.tui.commands.predictions", "Compare what was predicted with what was measured."),
     Entry("bench", "qrprof.tui.commands.bench", "Time the included kernels against the libraries'."),
     Entry("task", "qrprof.tui.commands.task", "Make, list and show what candidate kernels are judged by."),
+    Entry("gate", "qrprof.tui.commands.gate", "Judge whether a candidate kernel is right, and faster."),
     Entry("verdict", "qrprof.tui.commands.verdict", "Show what the gate found of a candidate."),
     Entry("export", "qrprof.tui.commands.export", "Write a run as a file for another program."),
     Entry("doctor", "qrprof.tui.commands.doctor", "Check what works on this machine."),

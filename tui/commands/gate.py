@@ -1,0 +1,137 @@
+"""`qrprof gate`: is this candidate kernel right, and faster than the stock op?"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from qrprof.planner.gate.evidence import Kept, count_holdout, keep, made, spent
+from qrprof.planner.gate.records import Outcome, Task, Verdict
+from qrprof.planner.gate.task_store import load_task
+from qrprof.planner.ledger import opened
+from qrprof.profiler.devices import Peaks, devices_folder, load, peaks_file
+from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.tui.commands.bench import STDOUT
+from qrprof.tui.commands.verdict import page, record
+from qrprof.tui.output import clean, save_json, say, write, write_json
+
+if TYPE_CHECKING:  # torch is imported once the command runs
+    from qrprof.planner.gate.sandbox import Layer
+
+CODES: Final[Mapping[Outcome, Exit]] = {
+    "PASS": Exit.OK,
+    "FAIL": Exit.FAILED,
+    "SUSPECT": Exit.FAILED,
+    "UNKNOWN": Exit.UNKNOWN,
+    "INFRA": Exit.INFRA,
+}
+FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+
+
+@click.command(epilog="Example: qrprof gate fast_qr.py --task geqrf-small")
+@click.argument("file", type=FILE)
+@click.option("--task", "task_id", metavar="ID", required=True, help="What it is to do: see `qrprof task list`.")
+@click.option("--parent", type=FILE, metavar="FILE", help="A candidate that it has to be faster than, too.")
+@click.option("--json", "target", metavar="FILE", type=click.Path(path_type=Path), help="Write JSON; - prints it.")
+@click.option("--allow-unsandboxed", "unsandboxed", is_flag=True, help="Run FILE also where nothing can contain it.")
+def command(file: Path, task_id: str, parent: Path | None, target: Path | None, unsandboxed: bool) -> int:
+    """Judge whether a candidate kernel is right, and faster.
+
+    FILE defines `candidate`, which takes the stock op's arguments and gives its outputs. It runs in processes of its
+    own, contained, and is checked and timed against the stock op. The verdict is kept: `qrprof verdict` shows it again.
+
+    \b
+    0  PASS
+    1  FAIL, or SUSPECT: the evidence contradicts itself
+    3  not run: nothing can contain it, or the task's device is not here
+    4  UNKNOWN: evidence is missing
+    5  INFRA: the machine failed, not the candidate
+    """
+    task = load_task(Path.cwd(), task_id)
+    layer = layer_for(file, unsandboxed)
+    with TemporaryDirectory(prefix="qrprof-gate-") as folder:
+        candidate = frozen(file, Path(folder, "candidate.py"))
+        verdict = judge(task, candidate, frozen(parent, Path(folder, "parent.py")) if parent else None, layer)
+    kept = made(verdict, clean(str(file)), clean(str(parent)) if parent else None, datetime.now(UTC))
+    remember(kept)
+    if target == STDOUT:
+        write_json(record(kept))
+    else:
+        write(page(kept))
+        if target is not None:
+            save_json(target, record(kept))
+    return CODES[verdict.outcome]
+
+
+def layer_for(file: Path, unsandboxed: bool) -> "Layer":
+    """Raises QrprofError (exit code 3) where nothing can contain a candidate, and that was not allowed."""
+    from qrprof.planner.gate.sandbox import available_layer
+
+    layer = available_layer()
+    if layer == "none" and not unsandboxed:
+        raise QrprofError(
+            f"nothing here can contain {file}: neither bubblewrap nor namespaces work; install bubblewrap, or give "
+            "--allow-unsandboxed to run it with your rights",
+            Exit.REFUSED,
+        )
+    return layer
+
+
+def frozen(file: Path, copy: Path) -> Path:
+    """A copy that nobody edits while it is judged: each of its processes starts from it."""
+    try:
+        copy.write_bytes(file.read_bytes())
+    except OSError as error:
+        raise QrprofError(f"cannot copy {file} to {copy.parent}: {error.strerror}; make room, or it readable") from None
+    return copy
+
+
+def judge(task: Task, candidate: Path, parent: Path | None, layer: "Layer") -> Verdict:
+    """Raises QrprofError (exit code 3) where the task's device is not here, and where the ledger cannot be used."""
+    from qrprof.planner.gate.environment import around, machine, state
+    from qrprof.planner.gate.gate import Lane, run_gate
+    from qrprof.planner.gate.limits import Limits
+    from qrprof.planner.gate.worker import started
+
+    with opened(Path.cwd()) as connection:
+        before = spent(connection, task.id)
+    fixed, at_start = machine(task.device), state(task.device)
+    verdict = run_gate(
+        task,
+        candidate,
+        parent,
+        workers=lambda source: started(source, task.device, Limits(), layer),
+        lane=Lane(before.tries + 1, partial(query, task, sha256(candidate.read_bytes()).hexdigest())),
+        peaks=peaks_of(task.device, fixed["device"]),
+        say=say,
+    )
+    return replace(verdict, environment=around(fixed, at_start, state(task.device)))
+
+
+def query(task: Task, candidate: str) -> int | None:
+    """Count one more query of the task's holdout; None: none is left."""
+    from qrprof.planner.gate.holdout import QUERIES
+
+    with opened(Path.cwd()) as connection:
+        return count_holdout(connection, task.id, candidate, QUERIES, datetime.now(UTC))
+
+
+def peaks_of(device: str, model: str) -> Peaks | None:
+    import torch
+
+    return load(peaks_file(devices_folder(), device, model, torch.get_num_threads()))
+
+
+def remember(kept: Kept) -> None:
+    """Keep the verdict in the ledger. Where that cannot be done, one line on stderr says so: it stands all the same."""
+    try:
+        with opened(Path.cwd()) as connection:
+            keep(connection, kept)
+    except QrprofError as error:
+        say(f"note: this verdict is not kept: {error}")
