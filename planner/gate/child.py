@@ -36,6 +36,7 @@ def main() -> NoReturn:
     child.get_ready()
     if settings["device"] == "cpu":  # CUDA reserves far more addresses than it takes memory
         limit_addresses(settings["memory_bytes"])
+    limit_tasks(settings["tasks"])
     try:
         wire.send(channel, {"ready": True})
         while True:
@@ -51,6 +52,20 @@ def limit_addresses(more: int) -> None:
     """No more than `more` bytes of address space beyond what is taken now."""
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + more, taken + more))
+
+
+def limit_tasks(more: int) -> None:
+    """No more than `more` tasks beyond those that this user has now; the kernel does not hold root to it."""
+    mine = [folder for folder in Path("/proc").glob("[0-9]*") if owner(folder) == os.getuid()]
+    taken = sum(len(list(folder.glob("task/*"))) for folder in mine)
+    resource.setrlimit(resource.RLIMIT_NPROC, (taken + more, taken + more))
+
+
+def owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
 
 
 class Child:

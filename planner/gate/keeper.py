@@ -1,9 +1,10 @@
 """Keeps one candidate's process contained, and leaves nothing of it running.
 
 A script of its own with the standard library alone, so that it starts in a moment: `python -I -S keeper.py SETTINGS`.
-It starts the command, inside namespaces if asked, and waits for its end, or for the other end of the lifeline to close,
-which it does however the gate ends. Then it kills every process below it, also those that have left their session and
-lost their parent, since it is the one that orphans are handed to. It ends as the command did.
+It starts the command, inside namespaces if asked, and waits until that ends, or has started too many tasks, or the
+other end of the lifeline closes, which it does however the gate ends. Then it kills every process below it, also those
+that have left their session and lost their parent, since it is the one that orphans are handed to. It ends as the
+command did.
 """
 
 import contextlib
@@ -27,7 +28,15 @@ NEW_MOUNTS, NEW_UTS, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NETWORK = (
 )  # fmt: skip
 NOSUID, NODEV, NOEXEC, BIND, RECURSIVE, PRIVATE = 2, 4, 8, 0x1000, 0x4000, 1 << 18
 LAST_CAPABILITY = 63
+MACHINE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")  # root may write there without capabilities
+LINKS = {
+    "/dev/fd": "/proc/self/fd",
+    **{f"/dev/std{name}": f"/proc/self/fd/{n}" for n, name in enumerate(("in", "out", "err"))},
+}
 FAILED = 125  # the exit code where the containment could not be set up
+TOO_MANY = 124  # where the command started more tasks than it may
+LOOK_S = 0.05  # between two looks at how many tasks there are
+URGENT = -20  # the nice value with which a few looks are taken even from among thousands of processes
 
 
 def main() -> NoReturn:
@@ -44,11 +53,13 @@ def main() -> NoReturn:
     start = start_in_namespaces if settings["namespaces"] else start_plainly
     child, report = start(settings)
     let_go(settings["passed"])
-    status = wait_for(child, lifeline, ended)
-    end_all(child)
-    if report is not None:
-        status = int(os.read(report, 20) or -1)
-    finish(status)
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, URGENT)
+    try:
+        status = wait_for(child, lifeline, ended, settings["tasks"])
+    finally:
+        end_all(child)
+    finish(int((report and os.read(report, 20)) or status))
 
 
 def let_go(passed: list[int]) -> None:
@@ -57,17 +68,20 @@ def let_go(passed: list[int]) -> None:
         os.close(fd)
 
 
-def wait_for(child: int, lifeline: int, ended: int) -> int:
-    """The child's wait status, or -1 once the lifeline is cut."""
+def wait_for(child: int, lifeline: int, ended: int, most: int) -> int:
+    """The child's wait status, or one with TOO_MANY for more than `most` tasks; 0 once the lifeline is cut."""
+    before = machine_tasks()
     while True:
-        ready, _, _ = select.select([lifeline, ended], [], [])
+        ready, _, _ = select.select([lifeline, ended], [], [], LOOK_S)
+        if machine_tasks() - before > most and sum(map(threads, descendants(os.getpid()))) > most:
+            return TOO_MANY << 8
         if ended in ready:
             os.read(ended, 4096)
             for pid, status in reaped():
                 if pid == child:
                     return status
         if lifeline in ready:
-            return -1
+            return 0
 
 
 def reaped() -> list[tuple[int, int]]:
@@ -83,14 +97,31 @@ def reaped() -> list[tuple[int, int]]:
 
 
 def end_all(first: int) -> None:
-    """Kill until there is nothing left to kill. They are stopped before: what is stopped starts no other."""
+    """Kill until there is nothing left to kill.
+
+    The first processes go first: with the first of a pid namespace all others in it end. The others are stopped before:
+    what is stopped starts no more.
+    """
     kill(first, signal.SIGKILL)
+    for pid in descendants(os.getpid())[:3]:
+        kill(pid, signal.SIGKILL)
     while alive := descendants(os.getpid()):
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in alive:
                 kill(pid, number)
         if not reaped():
             select.select([], [], [], 0.002)
+
+
+def machine_tasks() -> int:
+    """Of all processes of the machine: one short read."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+def threads(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir(f"/proc/{pid}/task"))
+    return 0
 
 
 def kill(pid: int, number: int) -> None:
@@ -115,8 +146,6 @@ def descendants(root: int) -> list[int]:
 
 def finish(status: int) -> NoReturn:
     """End as the command did, by the same signal if it was one."""
-    if status < 0:
-        os._exit(0)
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
@@ -185,7 +214,7 @@ def be_first(settings: dict[str, Any], reporter: int) -> NoReturn:
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         check(LIBC.unshare(NEW_MOUNTS), "unshare")
-        arrange_files(settings["hidden"], settings["shown"], settings["writable"])
+        arrange_files(settings)
     except OSError as error:
         give_up(error)
     child = os.fork()
@@ -200,21 +229,27 @@ def be_first(settings: dict[str, Any], reporter: int) -> NoReturn:
             os._exit(0)
 
 
-def arrange_files(hidden: list[str], shown: list[str], writable: list[str]) -> None:
-    """Everything read-only; `hidden` folders empty, but for what is `shown` or `writable` below them."""
+def arrange_files(settings: dict[str, Any]) -> None:
+    """Everything read-only but `folder`; `hidden` folders empty, but for what is `shown` below them; few `devices`."""
     mount(None, "/", None, RECURSIVE | PRIVATE)
-    held = {path: os.open(path, os.O_PATH) for path in [*shown, *writable]}  # before they are hidden
-    for folder in hidden:
+    kept = [*settings["shown"], *settings["devices"], settings["folder"]]
+    held = {path: os.open(path, os.O_PATH) for path in kept}  # before they are hidden
+    for folder in [*settings["hidden"], "/dev"]:
         mount("tmpfs", folder, "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
     for path, fd in held.items():
         stand_in(Path(path), stat.S_ISDIR(os.fstat(fd).st_mode))
         mount(f"/proc/self/fd/{fd}", path, None, BIND | RECURSIVE)
         os.close(fd)
+    for name, target in LINKS.items():
+        os.symlink(target, name)
+    os.mkdir("/dev/shm")
     set_read_only("/", True)
     mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
+    for path in filter(os.path.exists, MACHINE):
+        mount(path, path, None, BIND | RECURSIVE)
+        set_read_only(path, True)
     mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NODEV, "size=1g,mode=1777")
-    for path in writable:
-        set_read_only(path, False)
+    set_read_only(settings["folder"], False)
 
 
 def stand_in(path: Path, folder: bool) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from qrprof.planner.gate import wire
+from qrprof.planner.gate.keeper import TOO_MANY
 from qrprof.planner.gate.limits import Limits, Usage, below, disk_exceeded, exceeded, usage
 from qrprof.planner.gate.records import Detector
 from qrprof.planner.gate.replies import Ended
@@ -67,11 +68,14 @@ class CandidateProcess:
             "source": str(copy),
             "folder": str(self.scratch),
             "memory_bytes": limits.memory_bytes,
+            "tasks": limits.tasks,
         }
-        command = [sys.executable, "-I", "-B", "-c", CHILD, json.dumps(settings)]
+        command = [sys.executable, "-I", "-B", "-u", "-c", CHILD, json.dumps(settings)]
         with theirs, self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                keeper_command(layer, files(self.scratch), command, lifeline, [theirs.fileno()]),
+                keeper_command(
+                    layer, files(self.scratch), command, lifeline, [theirs.fileno()], limits.tasks + own_tasks()
+                ),
                 env=environment(self.scratch, os.environ),
                 pass_fds=[theirs.fileno(), lifeline],
                 stdin=subprocess.DEVNULL,
@@ -91,9 +95,7 @@ class CandidateProcess:
             self.deadline = time.monotonic() + START_S
             self.receive()
         except Ended as ended:
-            raise QrprofError(
-                f"cannot start a process for candidates (layer {self.layer}): {ended.detail}; {self.last_words()}"
-            ) from None
+            raise QrprofError(f"cannot start a process for candidates (layer {self.layer}): {ended.detail}") from None
         self.before = usage(self.root)
 
     def send(self, data: bytes, fds: Sequence[int], limit_s: float) -> None:
@@ -151,6 +153,8 @@ class CandidateProcess:
             code = self.process.wait(GONE_S)
             if self.layer == "bubblewrap" and code > SIGNALLED:
                 code = SIGNALLED - code
+            if code == TOO_MANY:
+                return self.over("task-limit", f"it started more than {self.limits.tasks} threads and processes")
             if code < 0:
                 return self.over("crash", f"its process was ended by {signal.Signals(-code).name}")
             return self.over("crash", f"its process ended with exit code {code}; {self.last_words()}")
@@ -188,6 +192,11 @@ class CandidateProcess:
         """The end of what it printed, in one line."""
         words = " ".join(self.output.read_text(errors="replace").split())[-LAST_WORDS:]
         return f"the last it printed: {words}" if words else "it printed nothing"
+
+
+def own_tasks() -> int:
+    """More than torch starts for itself."""
+    return 64 + 4 * (os.cpu_count() or 1)
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import qrprof
+from qrprof.planner.gate.keeper import MACHINE
 from qrprof.profiler.store import cache_folder
 
 Layer = Literal["bubblewrap", "namespaces", "none"]
@@ -33,6 +34,7 @@ SYSTEM = frozenset(map(Path, ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/o
 class Files:
     hidden: tuple[str, ...]  # empty folders to the candidate
     shown: tuple[str, ...]  # below those, and read-only as everything else
+    devices: tuple[str, ...]
     writable: str
 
 
@@ -66,7 +68,13 @@ def files(folder: Path) -> Files:
     hidden = outermost([path.resolve() for path in wanted if path.is_dir()])
     needed = [Path(text).absolute() for text in (sys.prefix, sys.base_prefix, *code_folders())]
     shown = outermost([path for path in needed if any(path.is_relative_to(folder) for folder in hidden)])
-    return Files(tuple(map(str, hidden)), tuple(map(str, shown)), str(folder.resolve()))
+    return Files(tuple(map(str, hidden)), tuple(map(str, shown)), devices(), str(folder.resolve()))
+
+
+def devices() -> tuple[str, ...]:
+    """The device nodes a candidate gets: those without anything behind them, and GPUs."""
+    plain = [Path("/dev", name) for name in ("null", "zero", "full", "random", "urandom")]
+    return tuple(str(path) for path in (*plain, *sorted(Path("/dev").glob("nvidia*"))) if path.exists())
 
 
 def code_folders() -> list[str]:
@@ -82,19 +90,21 @@ def outermost(paths: Sequence[Path]) -> list[Path]:
 
 
 def keeper_command(
-    layer: Layer, place: Files, command: Sequence[str], lifeline: int, passed: Sequence[int]
+    layer: Layer, place: Files, command: Sequence[str], lifeline: int, passed: Sequence[int], tasks: int
 ) -> list[str]:
     """Starts `command` in the candidate's folder, contained; the descriptors `passed` are for it alone.
 
-    `lifeline` is the reading end of a pipe: when the other end is closed, all that the command started is killed.
+    All that the command started is killed when there are more than `tasks` threads and processes of it, and when the
+    other end of `lifeline`, the reading end of a pipe, is closed.
     """
     settings = {
         "lifeline": lifeline,
+        "tasks": tasks,
         "passed": list(passed),
         "namespaces": layer == "namespaces",
         "hidden": place.hidden,
         "shown": place.shown,
-        "writable": [place.writable],
+        "devices": place.devices,
         "folder": place.writable,
         "command": [*(bubblewrap(place) if layer == "bubblewrap" else ()), *command],
     }
@@ -103,7 +113,11 @@ def keeper_command(
 
 def bubblewrap(place: Files) -> list[str]:
     words = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
-    words += ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--tmpfs", "/dev/shm", "--proc", "/proc"]
+    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for path in place.devices:
+        words += ["--dev-bind", path, path]
+    for path in filter(os.path.exists, MACHINE):
+        words += ["--ro-bind", path, path]
     for path in place.hidden:
         words += ["--tmpfs", path]
     for path in place.shown:
@@ -128,7 +142,9 @@ def works(layer: Layer) -> bool:
         lifeline, held = os.pipe()
         try:
             done = subprocess.run(
-                keeper_command(layer, files(Path(folder)), [sys.executable, "-I", "-S", "-c", "pass"], lifeline, []),
+                keeper_command(
+                    layer, files(Path(folder)), [sys.executable, "-I", "-S", "-c", "pass"], lifeline, [], 10
+                ),
                 env=environment(Path(folder), os.environ),
                 pass_fds=[lifeline],
                 stdin=subprocess.DEVNULL,
