@@ -64,6 +64,7 @@ def test_the_report_of_a_pass(show: Show) -> None:
         "lane try 4; queries of the holdout used: 1",
         "to parent 1.20x (1.10x to 1.30x) the speed of the parent candidate",
         "worst 2x512x512 clustered: 1.10x (1.05x to 1.16x)",
+        "memory 3.00 MiB at most for a call",
         "noise 1.3 %, stock against stock",
         "static line 1 imports ctypes, which calls native code by address",
         "device A CPU",
@@ -75,7 +76,7 @@ def test_the_report_of_a_pass(show: Show) -> None:
     cells = [line.split() for line in lines]
     assert ["8x64x64", "dense", "3.00", "2.40", "2.00", "1.50x", "1.45x..1.56x", "12", "8"] in cells
     assert ["8x64x64", "dense", "stock", "20", "3.00", "3.15", "5.43"] in cells
-    assert ["8x64x64", "dense", "candidate", "20", "2.00", "2.10", "3.62", "3.00", "MiB"] in cells
+    assert ["8x64x64", "dense", "candidate", "20", "2.00", "2.10", "3.62"] in cells
     assert ["timing", "7.5", "70", "of", "70"] in cells
     assert ["total", "40.5", "360", "of", "360"] in cells
     assert ["load", "0.10", "1.90"] in cells
@@ -106,6 +107,13 @@ def test_one_finding_is_said_once(show: Show) -> None:
     text = words(show(FAILED.id, of=(replace(FAILED, findings=FAILED.findings[:1]),)))
     assert text.count("argument 0 was changed") == 1
     assert "below" not in text
+
+
+def test_the_same_finding_is_said_once_with_its_number(show: Show) -> None:
+    changed, columns = FAILED.findings
+    text = words(show(FAILED.id, of=(replace(FAILED, findings=(changed, columns, changed, changed)),)))
+    assert "12 of 32,768 elements (3 times) (and 1 more below)" in text
+    assert text.count("argument 0 was changed") == 2  # as the reason, and in the list
 
 
 def test_the_finding_of_the_outcome_decides_not_the_first(show: Show) -> None:

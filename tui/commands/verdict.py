@@ -1,5 +1,6 @@
 """`qrprof verdict`: what the gate found of a candidate, with all the evidence."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +35,6 @@ SPREAD: Final = (
     Column("of"),
     Column("n", right=True),
     *(Column(percentile, right=True) for percentile in ("p50", "p95", "p99")),
-    Column("memory", right=True),
 )
 
 
@@ -96,7 +96,7 @@ def letter(one: Listed, found: Sequence[Listed]) -> str:
 
 def page(kept: Kept) -> list[RenderableType]:
     verdict = kept.verdict
-    decisive = [finding for finding in verdict.findings if finding.outcome != "PASS"]
+    decisive = distinct(verdict.findings)
     hints = [finding for finding in verdict.findings if finding.outcome == "PASS"]
     blocks: list[RenderableType] = [
         title(headline(verdict)),
@@ -104,7 +104,11 @@ def page(kept: Kept) -> list[RenderableType]:
         *(field(label, text) for label, text in facts(kept)),
     ]
     if len(decisive) > 1:  # one alone is the reason why
-        blocks += ["", title("Findings:"), *(field(finding.outcome, said(finding)) for finding in decisive)]
+        blocks += [
+            "",
+            title("Findings:"),
+            *(field(finding.outcome, said(finding, times)) for finding, times in decisive.items()),
+        ]
     if verdict.times:
         blocks += ["", title("Times of a call, ms, medians by the parent's clock:"), *times_blocks(verdict)]
     if verdict.costs:
@@ -128,11 +132,11 @@ def between(speedup: Interval) -> str:
 
 def why(verdict: Verdict) -> str:
     """The finding that decided, or for a pass what was asked for and reached."""
-    decisive = [finding for finding in verdict.findings if finding.outcome == verdict.outcome != "PASS"]
+    found = distinct(verdict.findings)
+    decisive = next((finding for finding in found if finding.outcome == verdict.outcome), None)
     if decisive:
-        others = len([finding for finding in verdict.findings if finding.outcome != "PASS"]) - 1
-        more = f" (and {others} more below)" if others else ""
-        return said(decisive[0]) + more
+        more = f" (and {len(found) - 1} more below)" if len(found) > 1 else ""
+        return said(decisive, found[decisive]) + more
     checked, of = sum(cost.checked for cost in verdict.costs), sum(cost.of for cost in verdict.costs)
     done = f"{checked} of {of} checks in {len(verdict.costs)} stages"
     if verdict.outcome != "PASS":
@@ -148,9 +152,15 @@ def needed(verdict: Verdict) -> str:
     return f"the {verdict.needed:.3f}x that {tries} and {units.share(verdict.noise)} of noise ask for"
 
 
-def said(finding: Finding) -> str:
+def distinct(findings: Sequence[Finding]) -> Counter[Finding]:
+    """What speaks against a pass, and how often the same was found."""
+    return Counter(finding for finding in findings if finding.outcome != "PASS")
+
+
+def said(finding: Finding, times: int) -> str:
     where = f"{finding.stage} stage" + (f", {finding.case}" if finding.case else "")
-    return f"{where}: {finding.detector}: {finding.detail}"
+    often = f" ({times} times)" if times > 1 else ""
+    return f"{where}: {finding.detector}: {finding.detail}{often}"
 
 
 def facts(kept: Kept) -> list[tuple[str, str]]:
@@ -171,6 +181,8 @@ def facts(kept: Kept) -> list[tuple[str, str]]:
     if verdict.times:
         worst = min(verdict.times, key=lambda time: time.speedup.mid)
         found.append(("worst", f"{worst.case}: {between(worst.speedup)}"))
+    if peaks := [time.peak_bytes for time in verdict.times if time.peak_bytes is not None]:
+        found.append(("memory", f"{units.size(max(peaks))} at most for a call, beyond what was held before"))
     if verdict.noise is not None:
         found.append(("noise", f"{units.share(verdict.noise)}, stock against stock"))
     if left:
@@ -195,7 +207,7 @@ def times_blocks(verdict: Verdict) -> list[RenderableType]:
     ]
     blocks: list[RenderableType] = [table(columns, [times_row(time, with_parent) for time in verdict.times])]
     if rows := [cells for time in verdict.times for cells in spread_rows(time)]:
-        blocks += ["", title("Single readings of a call, ms, and the memory it took:"), table(SPREAD, rows)]
+        blocks += ["", title("Single readings of a call, ms:"), table(SPREAD, rows)]
     return blocks
 
 
@@ -216,9 +228,8 @@ def spread_rows(time: CaseTime) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for leg, readings in time.samples.items():
         if found := spread(readings):
-            memory = units.size(time.peak_bytes) if leg == "candidate" else ""
             ends = (in_ms(found.p50_ns), in_ms(found.p95_ns), in_ms(found.p99_ns))
-            rows.append([name(time.case), full(leg), str(found.n), *ends, memory])
+            rows.append([name(time.case), full(leg), str(found.n), *ends])
     return rows
 
 
