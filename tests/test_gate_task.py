@@ -1,7 +1,9 @@
 """Tasks of aten's ops: which can be judged, what a recorded call becomes, and the stock op behind both."""
 
+import json
 import runpy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -10,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from gate_tasks import GENERIC, SOFTMAX, a_step, traced
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qrprof.planner.gate.aten_task import call, judged, reference, signature, stock_source
 from qrprof.planner.gate.check import stock
 from qrprof.planner.gate.draw import draw, load_sample
-from qrprof.planner.gate.inputs import Inputs, recorded_inputs
+from qrprof.planner.gate.inputs import Inputs, inputs_of, recorded_inputs
 from qrprof.planner.gate.qr_task import SETS, built_in
 from qrprof.planner.gate.recorded import Unfit, fits, made
 from qrprof.planner.gate.records import ArgSpec, Task
@@ -100,8 +104,8 @@ def test_an_output_that_is_left_out_is_an_error() -> None:
 # --- a recorded call
 
 
-def inputs(shapes: str, dtypes: str, values: tuple[str, ...], strides: str = "[]") -> Inputs:
-    return Inputs(shapes, dtypes, strides, values)
+def inputs(shapes: str, dtypes: str, values: tuple[str, ...], strides: str = "") -> Inputs:
+    return Inputs(shapes, dtypes, strides or json.dumps([[]] * len(values)), values)
 
 
 def test_a_call_becomes_a_case_with_its_strides_and_values_in_the_ops_order(tmp_path: Path) -> None:
@@ -144,6 +148,47 @@ def test_places_are_bounded_by_what_they_are_places_in() -> None:
 def test_a_call_that_cannot_be_drawn_says_why(op: str, one: Inputs, why: str) -> None:
     with pytest.raises(Unfit, match=why):
         made(op, one)
+
+
+USUAL = {  # what calls of these ops have for arguments, mostly
+    "exp": ["float"],
+    "addmm": ["float", "float", "c10::Half", "Scalar", "Scalar"],
+    "_softmax": ["float", "Scalar", "Scalar"],
+    "index_select": ["float", "Scalar", "long int"],
+    "sum.dim_IntList": ["double", "ScalarList", "Scalar", "Scalar"],
+    "gelu": ["float", ""],
+}
+KINDS = st.sampled_from(["float", "bool", "Scalar", "ScalarList", "TensorList", "", "c10::Odd"])
+SIZES = st.lists(st.one_of(st.integers(0, 5), st.integers(-1, 5), st.lists(st.integers(0, 3))), max_size=3)
+TEXTS = st.sampled_from(["", "0", "-1", "7", "1.5", "True", "False", "[]", "[0, 1]", "[x]", "inf", "[1.5", "15"])
+
+
+def arguments(op: str) -> st.SearchStrategy[tuple[str, list[tuple[Any, ...]]]]:
+    each = [st.tuples(st.one_of(st.just(kind), st.just(kind), KINDS), SIZES, SIZES, TEXTS) for kind in USUAL[op]]
+    return st.tuples(st.just(op), st.tuples(*each).map(list))
+
+
+@given(call=st.sampled_from(sorted(USUAL)).flatmap(arguments))
+def test_a_call_of_any_kind_becomes_a_case_or_says_why_not(call: tuple[str, list[tuple[Any, ...]]]) -> None:
+    op, arguments = call
+    types, dims, strides, values = zip(*arguments, strict=True)
+    args = {"Input Dims": [*dims], "Input type": [*types], "Input Strides": [*strides], "Concrete Inputs": [*values]}
+    one = inputs_of({"args": args})
+    assert one is not None
+    if not fits(op, one):
+        return
+    with suppress(Unfit):
+        case = made(op, one).case
+        assert len(case.args([None] * len(case.tensors))) == len(one.types)
+
+
+@pytest.mark.parametrize("left_out", ["Input Dims", "Input type", "Concrete Inputs"])
+def test_a_call_without_its_inputs_is_none(left_out: str) -> None:
+    args = {"Input Dims": [[2]], "Input type": ["float"], "Concrete Inputs": [""]}
+    assert inputs_of({"args": args}) == Inputs("[[2]]", "float", "[[]]", ("",))
+    assert inputs_of({"args": {key: value for key, value in args.items() if key != left_out}}) is None
+    assert inputs_of({"args": args | {left_out: []}}) is None
+    assert inputs_of({}) is None
 
 
 def test_overloads_are_told_apart_by_their_arguments() -> None:

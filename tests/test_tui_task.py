@@ -19,7 +19,9 @@ PAGE = """\
 softmax-20260131-120000-train-{hash}
 op        aten::_softmax on cpu
 from      20260131-120000-train, where these calls take 60.0 us of a mean step
-candidate def candidate(self, dim, half_to_float)
+candidate def candidate(self, dim, half_to_float), in a file of its own
+returns   what the op returns for the same arguments, in its dtypes, shapes and
+          strides
 checks    error against float64, no more than 4 times the stock kernel's own, or
           32 units of rounding (2 for results of 16 bits)
 holdout   any smaller first size, down to 1; any strides; values uniform, wide,

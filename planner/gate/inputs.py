@@ -50,10 +50,12 @@ def recorded_inputs(trace: Path, op: str) -> Counter[Inputs]:
 
 
 def inputs_of(event: Mapping[str, Any]) -> Inputs | None:
+    """None where the event does not hold them, an entry an argument."""
     args = event.get("args")
     if type(args) is not dict or not {"Input Dims", "Input type", "Concrete Inputs"} <= args.keys():
         return None
-    values = tuple(map(str, args["Concrete Inputs"]))
-    strides = orjson.dumps(args.get("Input Strides", [])).decode()
-    found = Inputs(shapes(args["Input Dims"]).decode(), dtypes(args["Input type"]), strides, values)
-    return found if found.shapes and len(found.types) == len(values) else None
+    dims, types, values = args["Input Dims"], args["Input type"], args["Concrete Inputs"]
+    strides = args.get("Input Strides") or [[]] * len(types)
+    if not all(type(one) is list and len(one) == len(types) for one in (dims, types, values, strides)):
+        return None
+    return Inputs(shapes(dims).decode(), dtypes(types), orjson.dumps(strides).decode(), tuple(map(str, values)))

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from qrprof.planner.gate.aten_task import DTYPE, schema_of
 from qrprof.planner.gate.draw import REFLECTORS, can_hold, definite
@@ -27,14 +27,14 @@ DTYPES: Final = {  # Kineto names element types as C++ does
     "bool": "bool",
 }
 SCALARS: Final = {
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    15: "bfloat16",
+    "1": "int8",
+    "2": "int16",
+    "3": "int32",
+    "4": "int64",
+    "5": "float16",
+    "6": "float32",
+    "7": "float64",
+    "15": "bfloat16",
 }
 OPAQUE: Final = ("Layout", "Device", "MemoryFormat", "Generator")
 STRUCTURES: Final = {
@@ -88,7 +88,7 @@ def may_be(wanted: str, kind: str) -> bool:
 def made(op: str, inputs: Inputs) -> Made:
     """The case of a call that fits `op`; weight 1, named after its shapes and what is not usual. Raises Unfit."""
     packet = op.partition(".")[0]
-    dims, strides = json.loads(inputs.shapes), json.loads(inputs.strides) or [None] * len(inputs.types)
+    dims, strides = json.loads(inputs.shapes), json.loads(inputs.strides)
     specs: dict[str, ArgSpec] = {}
     plain: dict[str, Plain] = {}
     assumed, layout = [], ""
@@ -103,6 +103,8 @@ def made(op: str, inputs: Inputs) -> Made:
         plain[argument.name] = value(argument, text)
         if not text and "str" in str(argument.real_type):
             assumed.append(f"{argument.name}={plain[argument.name]!r}")
+    if not any(one.elements for one in specs.values()):
+        raise Unfit("is given no numbers")
     bounded = with_bounds(packet, specs, plain)
     usual = "p" not in layout.rstrip("p")
     case = TaskCase(
@@ -117,15 +119,22 @@ def made(op: str, inputs: Inputs) -> Made:
 
 
 def spec(kind: str, dim: Any, stride: Any) -> ArgSpec:
+    """Of one tensor; contiguous where its strides were not recorded."""
     if kind not in DTYPES:
         raise Unfit(f"takes tensors of {kind or 'no known type'}")
+    if not are_sizes(dim) or not are_sizes(stride):
+        raise Unfit("has shapes or strides that are no sizes")
     shape = tuple(dim)
-    steps = None if stride is None or len(stride) != len(shape) else tuple(stride)
+    steps = tuple(stride) if len(stride) == len(shape) else None
     if steps == contiguous(shape) or math.prod(shape) == 0:
         steps = None
     if steps is not None and not can_hold(shape, steps):
         raise Unfit("takes a tensor whose numbers overlap in memory")
     return ArgSpec(shape, DTYPES[kind], steps)
+
+
+def are_sizes(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -143,9 +152,9 @@ def value(argument: Any, text: str) -> Plain:
     if any(kind in wanted for kind in OPAQUE):
         raise Unfit(f"is given a {argument.name}, which cannot be handed over")
     if DTYPE in wanted:
-        if int(text) not in SCALARS:
+        if text not in SCALARS:
             raise Unfit(f"is given {argument.name} {text}, a type that is not known")
-        return SCALARS[int(text)]
+        return SCALARS[text]
     if "List[" in wanted:
         return tuple(number(one.strip(), wanted) for one in text.strip("[]").split(",") if one.strip())
     return number(text, wanted)
@@ -173,11 +182,18 @@ def with_bounds(packet: str, specs: Mapping[str, ArgSpec], plain: Values) -> dic
         below = None
         if one.dtype.startswith("int"):
             if (packet, name) in INDEXED:
-                below = INDEXED[packet, name](shapes, plain)
+                below = bound(INDEXED[packet, name], shapes, plain)
             elif name in PLACES:
                 raise Unfit(f"takes places ({name}) whose bounds are not known")
         found[name] = ArgSpec(one.shape, one.dtype, one.stride, below)
     return found
+
+
+def bound(rule: Callable[[Shapes, Values], int], shapes: Shapes, plain: Values) -> int:
+    try:
+        return rule(shapes, plain)
+    except (IndexError, KeyError, TypeError):
+        raise Unfit("takes places in what its inputs do not have") from None
 
 
 def named(specs: Mapping[str, ArgSpec], plain: Values, op: str) -> str:
