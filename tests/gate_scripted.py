@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from qrprof.planner.gate.aten_task import call as stock_call
 from qrprof.planner.gate.draw import laid_out
-from qrprof.planner.gate.records import ArgSpec
+from qrprof.planner.gate.records import ArgSpec, Domain, Task, TaskCase, Tolerance
 from qrprof.planner.gate.replies import TENSOR, Arguments, Built, Call, Ended, Reply, Seen, Sign
 
 Candidate = Callable[..., Any]
@@ -179,3 +180,41 @@ def look(value: Any, others: Mapping[str, Tensor]) -> Seen:
 
 def overlap(a: Tensor, b: Tensor) -> bool:
     return bool(a.numel() and b.numel()) and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+# --- tasks
+
+
+def case(rows: int, columns: int, weight: float) -> TaskCase:
+    return TaskCase(f"{rows}x{columns}", weight, (ArgSpec((rows, columns), "float32"),), (1, False))
+
+
+SOFTMAX = Task(
+    "softmax",
+    "_softmax",
+    "cpu",
+    (case(16, 8, 0.4), case(8, 12, 0.6)),
+    Domain("leading", 2, True, ("wide", "offset", "one_bad"), (1.0, 0.01)),
+    "relative",
+    Tolerance(),
+    "built in",
+)
+GEQRF = Task(
+    "geqrf",
+    "geqrf",
+    "cpu",
+    (TaskCase("6x8x4", 1.0, (ArgSpec((6, 8, 4), "float32"),), structure="dense"),),
+    Domain("leading", 2, True, ("upper", "rankdef", "single_bad", "huge")),
+    "qr",
+    Tolerance(),
+    "built in",
+)
+
+
+def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    weights = (x.contiguous() - x.amax(dim, keepdim=True)).exp_()
+    return weights / weights.sum(dim, keepdim=True)
+
+
+def stock_of(task: Task) -> Candidate:
+    return lambda *args: stock_call(task.op, args)

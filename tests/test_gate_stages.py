@@ -7,53 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from gate_scripted import Clock, Script, workers
+from gate_scripted import GEQRF, SOFTMAX, Candidate, Clock, Script, case, softmax, stock_of, workers
 from torch import Tensor
 
 from qrprof.planner.gate import rounds, timing
-from qrprof.planner.gate.aten_task import call as stock_call
 from qrprof.planner.gate.gate import Lane, run_gate
 from qrprof.planner.gate.promote import decide
-from qrprof.planner.gate.records import STAGES, ArgSpec, Domain, Stage, Task, TaskCase, Tolerance, Verdict
+from qrprof.planner.gate.records import STAGES, ArgSpec, Stage, Task, TaskCase, Verdict
 from qrprof.planner.gate.replies import Ended, Sign
 
-Candidate = Callable[..., Any]
 FIRST = Lane()
-
-
-def case(rows: int, columns: int, weight: float) -> TaskCase:
-    return TaskCase(f"{rows}x{columns}", weight, (ArgSpec((rows, columns), "float32"),), (1, False))
-
-
-SOFTMAX = Task(
-    "softmax",
-    "_softmax",
-    "cpu",
-    (case(16, 8, 0.4), case(8, 12, 0.6)),
-    Domain("leading", 2, True, ("wide", "offset", "one_bad"), (1.0, 0.01)),
-    "relative",
-    Tolerance(),
-    "built in",
-)
-GEQRF = Task(
-    "geqrf",
-    "geqrf",
-    "cpu",
-    (TaskCase("6x8x4", 1.0, (ArgSpec((6, 8, 4), "float32"),), structure="dense"),),
-    Domain("leading", 2, True, ("upper", "rankdef", "single_bad", "huge")),
-    "qr",
-    Tolerance(),
-    "built in",
-)
-
-
-def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    weights = (x.contiguous() - x.amax(dim, keepdim=True)).exp_()
-    return weights / weights.sum(dim, keepdim=True)
-
-
-def stock_of(task: Task) -> Candidate:
-    return lambda *args: stock_call(task.op, args)
 
 
 def gate(

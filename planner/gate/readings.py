@@ -10,6 +10,7 @@ from qrprof.profiler.units import time
 
 AGREE: Final = 0.9  # the child's clock must see this share of what the parent's does
 SPREADS: Final = 4.0  # median deviations that a difference must exceed to be one
+SWALLOWED: Final = 0.01  # of the median: the shortest time that a reading counts as
 SLACK_NS: Final = 20_000.0  # of a request: what starts and ends one
 LAUNCH_NS: Final = 5_000.0  # of a kernel: the host's share, which the child's clock may miss
 
@@ -35,10 +36,14 @@ def nets(readings: Readings) -> list[float]:
 
 
 def logs(base: Readings, other: Readings) -> tuple[float, ...] | None:
-    """The pairs' log ratios, base over other; None where a time is not above 0: the calls drown in the round trip."""
+    """The pairs' log ratios, base over other; None where the median of a leg's times is not above 0.
+
+    A single reading that the round trip swallows counts as very short, which makes its pair an extreme one.
+    """
     ours, theirs = nets(base), nets(other)
-    if min(*ours, *theirs) <= 0:
+    if min(median(ours), median(theirs)) <= 0:
         return None
+    ours, theirs = ([max(value, SWALLOWED * median(leg)) for value in leg] for leg in (ours, theirs))
     return tuple(log_ratio(ours[at : at + 2], theirs[at : at + 2]) for at in range(0, len(ours), 2))
 
 

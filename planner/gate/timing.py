@@ -19,8 +19,9 @@ from qrprof.planner.gate.stats import Noise, interval, noise_of, standard_error,
 from qrprof.planner.gate.trial import Checked, Trial, failure
 from qrprof.profiler.devices import Peaks
 
-BUDGET_NS: Final = 4e9  # of one measurement: more rounds where they are short
+BUDGET_NS: Final = 3e9  # of one measurement: more rounds where they are short
 FEWEST_ROUNDS, MOST_ROUNDS = 8, 24
+HOPELESS: Final = 0.5  # of noise
 FURTHER: Final = 2  # times as many rounds, once, where the first do not decide
 
 
@@ -55,6 +56,11 @@ class Outcome:
     speedup: Interval | None = None
     over_parent: Interval | None = None
 
+    @property
+    def undecided(self) -> bool:
+        """More rounds could decide it: they do not where the machine is too noisy altogether."""
+        return self.decision.outcome == "UNKNOWN" and self.noise is not None and self.noise.fraction < HOPELESS
+
 
 DROWNED: Final = Decision("UNKNOWN", "noise", "calls are too short beside the round trip to a process to be timed", 1.0)
 
@@ -67,7 +73,7 @@ def timing(trial: Trial, against: Against) -> Timed:
     rounds = fill(trial, null, calls, against)
     measure(trial, legs, calls, rounds, against.flush)
     outcome = judge(trial, null, legs, against.tries)
-    if outcome.decision.outcome == "UNKNOWN" and not legs.checked.failed:
+    if outcome.undecided and not legs.checked.failed:
         for one in (null, legs):
             measure(trial, one, calls, FURTHER * rounds, against.flush)
         outcome = judge(trial, null, legs, against.tries)
