@@ -123,8 +123,9 @@ def bubblewrap(place: Files) -> list[str]:
     for path in place.shown:
         words += ["--ro-bind", path, path]
     words += ["--bind", place.writable, place.writable, "--chdir", place.writable]
-    for path in place.hidden:
+    for path in (*place.hidden, "/dev"):
         words += ["--remount-ro", path]
+    words += ["--tmpfs", "/dev/shm"]
     return [*words, "--"]
 
 

@@ -18,7 +18,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -84,12 +84,14 @@ READINGS: Mapping[str, Callable[[], Any]] = {
 
 def functions() -> Functions:
     """The functions and classes that measuring, checking and other programs rely on."""
-    return {
-        (getattr(owner, "__name__", repr(owner)), name): value
-        for owner in OWNERS
-        for name, value in vars(owner).items()
-        if callable(value)
-    }
+    return {(owner.__name__, name): value for owner in OWNERS for name, value in members(owner) if callable(value)}
+
+
+def members(owner: Any) -> Iterable[tuple[str, Any]]:
+    """Those of a module; of a class also the inherited ones, which a new one of the same name would hide."""
+    owners = reversed(owner.__mro__) if isinstance(owner, type) else [owner]
+    found: dict[str, Any] = {name: value for one in owners for name, value in vars(one).items()}
+    return found.items()
 
 
 def changes(before: State, after: State) -> list[Sign]:
