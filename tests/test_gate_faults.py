@@ -26,6 +26,8 @@ def missing(program: str) -> FileNotFoundError:
         (missing("/usr/bin/gcc"), "no-compiler"),
         (missing("nvcc"), "no-compiler"),
         (RuntimeError("Failed to find C compiler. Please specify via CC environment variable."), "no-compiler"),
+        (RuntimeError("can't start new thread"), "task-limit"),
+        (OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "task-limit"),
         (missing("weights.pt"), None),
         (ValueError("no"), None),
     ],

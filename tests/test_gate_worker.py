@@ -1,7 +1,6 @@
 """A candidate in its own process: what comes back of a call, what is seen of it, what is seen of it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch

@@ -21,6 +21,7 @@ NO_MEMORY = (
     "DefaultCPUAllocator: can't allocate memory",
     "not enough memory",
 )
+NO_THREAD = "can't start new thread"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 LONGEST = 300
 
@@ -39,6 +40,8 @@ def reason(error: BaseException) -> Detector | None:
         return "disk-full"
     if any(words in text for words in NO_COMPILER):
         return "no-compiler"
+    if NO_THREAD in text or (isinstance(error, BlockingIOError) and error.errno == errno.EAGAIN):
+        return "task-limit"
     if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY):
         return "memory-limit"
     return None
