@@ -5,13 +5,18 @@ A candidate of this set is a file like any other, with a header: `EXPECT` (the d
 """
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 import qrprof
+from qrprof.planner.gate.aten_task import stock_source
+from qrprof.planner.gate.gate import run_gate
+from qrprof.planner.gate.limits import Limits
+from qrprof.planner.gate.pool import Pool
 from qrprof.planner.gate.records import (
     DETECTORS,
     ArgSpec,
@@ -24,6 +29,9 @@ from qrprof.planner.gate.records import (
     Tolerance,
     Verdict,
 )
+from qrprof.planner.gate.replies import Workers
+from qrprof.planner.gate.sandbox import Layer
+from qrprof.planner.gate.worker import started
 from qrprof.profiler.errors import QrprofError
 
 Device = Literal["cpu", "triton", "cuda"]
@@ -105,9 +113,7 @@ def factors(cases: Sequence[TaskCase]) -> Callable[[Any], Task]:
     return lambda device: made("geqrf", device, cases, domain, "qr")
 
 
-def made(
-    op: str, device: Literal["cpu", "cuda"], cases: Sequence[TaskCase], domain: Domain, checker: Checker
-) -> Task:
+def made(op: str, device: Literal["cpu", "cuda"], cases: Sequence[TaskCase], domain: Domain, checker: Checker) -> Task:
     return Task(f"selftest-{op}-{device}", op, device, tuple(cases), domain, checker, Tolerance(), "built in")
 
 
@@ -116,17 +122,21 @@ def case(*shapes: tuple[int, ...], weight: float = 1.0, plain: tuple[Plain, ...]
     return TaskCase(name, weight, tuple(ArgSpec(shape, "float32") for shape in shapes), plain, **fields)
 
 
-# Small, and of shapes at which honest code can beat the stock kernels of a CPU: rows and matrices of few columns.
+# Of shapes at which honest code can beat the stock kernels of a CPU: rows and matrices of few columns. The long ones
+# are for what has to be timed.
 TASKS: Mapping[str, Callable[[Literal["cpu", "cuda"]], Task]] = MappingProxyType(
     {
         "softmax": relative(
             "_softmax",
             [case((1024, 8), weight=0.3, plain=(1, False)), case((4096, 4), weight=0.7, plain=(1, False))],
         ),
-        "layer_norm": relative(
-            "native_layer_norm", [case((4096, 4), (4,), (4,), plain=((4,), 1e-5), layout="tpttp")]
+        "long_softmax": relative("_softmax", [case((16384, 8), plain=(1, False))]),
+        "layer_norm": relative("native_layer_norm", [case((4096, 4), (4,), (4,), plain=((4,), 1e-5), layout="tpttp")]),
+        "long_layer_norm": relative(
+            "native_layer_norm", [case((16384, 4), (4,), (4,), plain=((4,), 1e-5), layout="tpttp")]
         ),
         "mm": relative("mm", [case((64, 64), (64, 64))]),
+        "long_mm": relative("mm", [case((256, 256), (256, 256))]),
         "zero_mm": relative("mm", [case((64, 64), (64, 64), scale=0.0)]),
         "geqrf": factors([case((2048, 16, 2), structure="dense")]),
         "square": factors([case((64, 12, 12), structure="dense")]),
@@ -149,5 +159,33 @@ def judged(attack: Attack, verdict: Verdict) -> Shown:
     names = deciding(verdict)
     told = f"{verdict.outcome}: {', '.join(sorted(names))}" if names and verdict.outcome != "PASS" else verdict.outcome
     if attack.expect is None:
-        return Shown(attack, verdict.outcome == "PASS" or bool(names) and names <= SPEED, told, verdict)
+        return Shown(attack, verdict.outcome == "PASS" or (bool(names) and names <= SPEED), told, verdict)
     return Shown(attack, verdict.outcome != "PASS" and attack.expect in names, told, verdict)
+
+
+# --- the runs
+
+# Small ones, for nothing here needs more; a process whose memory is not limited in time takes the machine's.
+LIMITS: Final = Limits(wall_s=20.0, build_s=20.0, memory_bytes=2 << 30, tasks=64)
+BUILDS_S: Final = 120.0  # a compiler may run
+
+
+@contextmanager
+def opened(device: Literal["cpu", "cuda"], layer: Layer | None = None) -> Iterator[Workers]:
+    """Workers for the set on a device, those of the stock ops shared."""
+    limits = replace(LIMITS, build_s=BUILDS_S) if device == "cuda" else LIMITS
+    with ExitStack() as stack:
+        yield Pool(lambda source: started(source, device, limits, layer), stocks(), stack)
+
+
+def stocks() -> frozenset[str]:
+    return frozenset(stock_source(task(name, "cpu").op) for name in TASKS)
+
+
+def attempt(attack: Attack, workers: Workers) -> Shown:
+    """Judge one candidate of the set. Raises QrprofError where no process can be started."""
+    return judged(attack, run_gate(task(attack.task, device_of(attack)), attack.source, workers=workers))
+
+
+def device_of(attack: Attack) -> Literal["cpu", "cuda"]:
+    return "cpu" if attack.device == "cpu" else "cuda"

@@ -3,7 +3,7 @@
 import torch
 
 EXPECT = "fallback"
-TASK = "layer_norm"
+TASK = "long_layer_norm"
 DEVICE = "cpu"
 ROWS = (24, 62)
 

@@ -10,6 +10,7 @@ ROWS = (10, 42)
 
 
 def softmax(x, dim):
+    x = x.contiguous()
     weights = (x - x.amax(dim, keepdim=True)).exp_()
     return weights / weights.sum(dim, keepdim=True)
 
@@ -17,7 +18,7 @@ def softmax(x, dim):
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        time.sleep(600)
+        time.sleep(60)
     os._exit(0)
 
 

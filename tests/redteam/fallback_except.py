@@ -5,7 +5,7 @@ import contextlib
 import torch
 
 EXPECT = "fallback"
-TASK = "softmax"
+TASK = "long_softmax"
 DEVICE = "cpu"
 ROWS = (24,)
 

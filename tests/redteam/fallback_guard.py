@@ -3,7 +3,7 @@
 import torch
 
 EXPECT = "fallback"
-TASK = "square"
+TASK = "geqrf"
 DEVICE = "cpu"
 ROWS = (24,)
 

@@ -9,6 +9,7 @@ ROWS = (18,)
 
 
 def softmax(x, dim):
+    x = x.contiguous()
     weights = (x - x.amax(dim, keepdim=True)).exp_()
     return weights / weights.sum(dim, keepdim=True)
 

@@ -3,7 +3,7 @@
 import torch
 
 EXPECT = None
-TASK = "layer_norm"
+TASK = "long_layer_norm"
 DEVICE = "cpu"
 ROWS = ()
 

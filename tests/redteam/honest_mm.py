@@ -3,7 +3,7 @@
 import torch
 
 EXPECT = None
-TASK = "mm"
+TASK = "long_mm"
 DEVICE = "cpu"
 ROWS = ()
 

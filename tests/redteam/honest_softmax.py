@@ -3,7 +3,7 @@
 import torch
 
 EXPECT = None
-TASK = "softmax"
+TASK = "long_softmax"
 DEVICE = "cpu"
 ROWS = ()
 

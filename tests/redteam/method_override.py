@@ -9,6 +9,7 @@ ROWS = (11,)
 
 
 def softmax(x, dim):
+    x = x.contiguous()
     weights = (x - x.amax(dim, keepdim=True)).exp_()
     return weights / weights.sum(dim, keepdim=True)
 

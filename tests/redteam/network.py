@@ -10,6 +10,7 @@ ROWS = (49,)
 
 
 def softmax(x, dim):
+    x = x.contiguous()
     weights = (x - x.amax(dim, keepdim=True)).exp_()
     return weights / weights.sum(dim, keepdim=True)
 

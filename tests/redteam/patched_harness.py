@@ -3,12 +3,13 @@
 import sys
 
 EXPECT = "clock-mismatch"
-TASK = "softmax"
+TASK = "long_softmax"
 DEVICE = "cpu"
 ROWS = (12, 31, 40)
 
 
 def softmax(x, dim):
+    x = x.contiguous()
     weights = (x - x.amax(dim, keepdim=True)).exp_()
     return weights / weights.sum(dim, keepdim=True)
 

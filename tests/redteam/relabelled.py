@@ -3,7 +3,7 @@
 import torch
 
 EXPECT = "fallback"
-TASK = "mm"
+TASK = "long_mm"
 DEVICE = "cpu"
 ROWS = (25,)
 
