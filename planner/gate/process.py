@@ -17,15 +17,18 @@ from pathlib import Path
 
 import psutil
 
+import qrprof
 from qrprof.planner.gate import wire
 from qrprof.planner.gate.keeper import TOO_MANY
 from qrprof.planner.gate.limits import Limits, Usage, below, disk_exceeded, exceeded, usage
 from qrprof.planner.gate.records import Detector
 from qrprof.planner.gate.replies import Ended
-from qrprof.planner.gate.sandbox import Layer, environment, files, keeper_command
+from qrprof.planner.gate.sandbox import Layer, environment, files, installed, keeper_command
 from qrprof.profiler.errors import QrprofError
 
-CHILD = "from qrprof.planner.gate.child import main; main()"
+CHILD = (
+    "import json, sys; sys.path += json.loads(sys.argv[1])['path']; from qrprof.planner.gate.child import main; main()"
+)
 START_S = 180.0  # until torch is imported and the device is up
 GONE_S = 5.0  # until a process that has closed its channel is gone
 END_S = 30.0  # until all processes of a worker are gone
@@ -69,6 +72,7 @@ class CandidateProcess:
             "folder": str(self.scratch),
             "memory_bytes": limits.memory_bytes,
             "tasks": limits.tasks,
+            "path": [*installed(), str(Path(qrprof.__path__[0]).parent)],
         }
         command = [sys.executable, "-I", "-B", "-u", "-c", CHILD, json.dumps(settings)]
         with theirs, self.output.open("wb") as output:

@@ -59,7 +59,7 @@ def environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def files(folder: Path) -> Files:
     """`folder` is the candidate's own."""
     wanted = [
-        Path.home(),
+        Path("~").expanduser(),
         cache_folder(),
         Path.cwd(),
         Path(tempfile.gettempdir()),
@@ -78,9 +78,15 @@ def devices() -> tuple[str, ...]:
 
 
 def code_folders() -> list[str]:
-    """Where qrprof is imported from: its own folder, and those that it links to."""
+    """Where installed packages are, and qrprof: its own folder, and those that it links to."""
     root = Path(qrprof.__path__[0])
-    return [str(path) for part in (root, *root.iterdir()) if part.is_dir() for path in (part, part.resolve())]
+    parts = [path for part in (root, *root.iterdir()) if part.is_dir() for path in (part, part.resolve())]
+    return [*installed(), *map(str, parts)]
+
+
+def installed() -> list[str]:
+    """The folders of installed packages; an isolated python would not look into all of them by itself."""
+    return [text for text in sys.path if Path(text).name in ("site-packages", "dist-packages") and Path(text).is_dir()]
 
 
 def outermost(paths: Sequence[Path]) -> list[Path]:
