@@ -135,10 +135,9 @@ class Child:
         extra: Message = {}
         if message["watch"]:
             before = state(self.device)
-            with outputs.profiled(self.device) as profiled:
+            with outputs.profiled(self.device) as work:
                 answers, took = self.run_watched(lists)
-            peaks = [answer.peak_bytes for answer in answers if answer.peak_bytes is not None]
-            extra = {"signs": self.signs(before), "peak_bytes": max(peaks, default=None), **profiled}
+            extra = {"signs": self.signs(before), **outputs.told(answers, work)}
         else:
             answers, took = self.run(lists)
         for answer in answers:
@@ -169,7 +168,7 @@ class Child:
         return answers, clock() - start
 
     def run_watched(self, lists: Sequence[Sequence[Any]]) -> tuple[list[Answer], int]:
-        """As `run`, but each call's outputs are looked at again before the next."""
+        """As `run`, but each call's outputs are copied, and once more after a while, before the next."""
         answers, took = [], 0
         for args in lists:
             held = outputs.mark_memory(self.device)
@@ -177,10 +176,13 @@ class Child:
             with self.witness.listening():
                 answer = self.called(args)
             answer.peak_bytes = outputs.most_memory(self.device, held)
-            at_return = outputs.copies(answer)
+            answer.copy_outputs()
             self.synchronize()
             took += clock() - start
-            answer.signs = outputs.looked_at_again(answer, at_return, self.device)
+            answer.copy_outputs()
+            time.sleep(outputs.LATE_S)
+            answer.copy_outputs()
+            self.synchronize()
             answers.append(answer)
         return answers, took
 

@@ -1,6 +1,5 @@
 """A candidate's outputs, looked at in its own process: what they are, whose memory they share, whether they change."""
 
-import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +12,10 @@ from torch import Tensor
 
 from qrprof.planner.gate.records import Detector
 from qrprof.planner.gate.replies import TENSOR, Sign
+from qrprof.profiler.recording.window import tearing_down
 
 LATE_S = 0.02  # in which an output must not change any more
+LATE = Sign("late-work", f"an output changed within {LATE_S * 1e3:.0f} ms after it was returned")
 synchronize = torch.cuda.synchronize
 
 
@@ -25,7 +26,7 @@ class Answer:
     result: Any = None
     error: str | None = None
     reason: Detector | None = None
-    signs: list[Sign] = field(default_factory=list)
+    copies: list[list[Tensor]] = field(default_factory=list)  # of the outputs, where the call is watched
     peak_bytes: int | None = None
 
     def items(self) -> tuple[Any, ...]:
@@ -35,6 +36,10 @@ class Answer:
 
     def tensors(self) -> list[Tensor]:
         return [item for item in self.items() if kind_of(item) == TENSOR]
+
+    def copy_outputs(self) -> None:
+        """Behind what the candidate has queued on the current stream, without waiting for others."""
+        self.copies.append([tensor.detach().clone() for tensor in self.tensors()])
 
 
 def kind_of(item: Any) -> str:
@@ -54,7 +59,7 @@ def described(answers: Sequence[Answer], lists: Sequence[Sequence[Any]]) -> list
     calls = []
     for number, answer in enumerate(answers):
         seen = [seen_as(item, shares(item, owners, first, number, place)) for place, item in enumerate(answer.items())]
-        signs = [[sign.detector, sign.detail] for sign in answer.signs]
+        signs = [[sign.detector, sign.detail] for sign in signs_of(answer)]
         calls.append({"error": answer.error, "seen": seen, "signs": signs})
     return calls
 
@@ -117,28 +122,29 @@ def shares(
 # --- whether they change
 
 
-def copies(answer: Answer) -> list[Tensor]:
-    """Queued behind what the candidate has queued, without waiting for other streams."""
-    return [tensor.detach().clone() for tensor in answer.tensors()]
-
-
-def looked_at_again(answer: Answer, at_return: Sequence[Tensor], device: str) -> list[Sign]:
-    idle = copies(answer)
+def signs_of(answer: Answer) -> list[Sign]:
+    """Of the copies of a watched call: at its return, once the device was idle, and a while later."""
+    if not answer.copies:
+        return []
+    at_return, idle, later = answer.copies
     signs = []
-    if device == "cuda" and differing(at_return, idle):
-        signs.append(Sign("side-stream", "an output was not complete on the stream that the call was made on"))
-    time.sleep(LATE_S)
-    if differing(idle if device == "cuda" else at_return, answer.tensors()):
-        signs.append(Sign("late-work", f"an output changed within {LATE_S * 1e3:.0f} ms after it was returned"))
+    if differing(at_return, idle):
+        signs.append(
+            Sign("side-stream", "an output was not complete on the stream that the call was made on")
+            if any(tensor.is_cuda for tensor in at_return)
+            else LATE
+        )
+    if differing(idle, later):
+        signs.append(LATE)
     return signs
 
 
 def differing(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
-    return not all(torch.equal(same_bytes(a), same_bytes(b)) for a, b in zip(before, after, strict=True))
+    return not all(torch.equal(as_bytes(a), as_bytes(b)) for a, b in zip(before, after, strict=True))
 
 
-def same_bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+def as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 # --- memory and kernels
@@ -171,14 +177,28 @@ def memory(name: str) -> int:
 
 
 @contextmanager
-def profiled(device: str) -> Iterator[dict[str, Any]]:
-    """Fills the dict it gives with `kernels` and `launches` of what is done inside; on CUDA alone."""
-    found: dict[str, Any] = {}
+def profiled(device: str) -> Iterator[list[str]]:
+    """Fills the list that it gives with the names of all device work that is done inside; on CUDA alone."""
+    found: list[str] = []
     if device == "cpu":
         yield found
         return
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
+    profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True)
+    profile.start()
+    try:
         yield found
+    finally:
         synchronize()
-    work = [event.name for event in profile.events() if event.device_type.name == "CUDA"]
-    found["kernels"], found["launches"] = sorted(set(work)), len(work)
+        with tearing_down():
+            profile.stop()
+        synchronize()  # the teardown waits for a call to CUDA
+    events = profile.events()  # type: ignore[no-untyped-call]
+    found += [event.name for event in events if event.device_type.name == "CUDA"]
+
+
+def told(answers: Sequence[Answer], work: Sequence[str]) -> dict[str, Any]:
+    """What a watched request adds to its answer. The copies of outputs that were made beside it do not count."""
+    peaks = [answer.peak_bytes for answer in answers if answer.peak_bytes is not None]
+    copies = sum(tensor.numel() > 0 and tensor.is_cuda for answer in answers for one in answer.copies for tensor in one)
+    kernels = sorted({name for name in work if not name.startswith(("Memcpy", "Memset"))}) if work or copies else None
+    return {"peak_bytes": max(peaks, default=None), "kernels": kernels, "launches": max(0, len(work) - copies)}

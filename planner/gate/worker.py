@@ -18,6 +18,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
+from qrprof.kernels.timing import DeviceClock, HostClock
 from qrprof.planner.gate import arena, wire
 from qrprof.planner.gate.arena import Arena, Place
 from qrprof.planner.gate.limits import Limits
@@ -133,6 +134,7 @@ class ProcessWorker:
         self.inputs: Arena | None = None
         self.outputs: Arena | None = None
         self.last: Request | None = None
+        self.clock = DeviceClock(torch.device("cuda")) if device == "cuda" else HostClock()
 
     @property
     def layer(self) -> str:
@@ -230,8 +232,8 @@ class ProcessWorker:
     def write(self, request: Request) -> None:
         assert self.inputs is not None
         self.inputs.data[: len(request.data)].copy_(request.data)
-        if self.device == "cuda":
-            torch.cuda.synchronize()
+        self.clock.flush()  # of the inputs, too, nothing is left in the cache
+        self.clock.idle()
 
     def attach_outputs(self, size: int, fds: list[int]) -> None:
         if not fds and not size:
