@@ -189,9 +189,10 @@ def multistream(device: torch.device) -> Factor:
 def lane_here(case: Case, device: torch.device) -> tuple[str, str | None]:
     """(lane that serves geqrf, why it is not the one that the table names)."""
     named = dispatch.lane("geqrf", device.type, "float32", case.batch, case.m, case.n)
-    if named == TORCH or lanes.usable(named):
+    if lanes.usable(named, device):
         return named, None
-    return TORCH, f"{named} does not work with this build of torch, or without triton"
+    here = lanes.lane_of_shape("geqrf", device, torch.float32, torch.Size((case.batch, case.m, case.n)))
+    return here, f"{named} does not work on this device with this build of torch, or without triton"
 
 
 def floor_ns(case: Case, peaks: Peaks | None) -> float | None:

@@ -150,14 +150,16 @@ def test_one_thread_gives_the_threads_back_also_when_it_raises() -> None:
 
 def test_the_lane_is_that_of_the_table_or_torch_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(batch=40, m=176, n=176)
-    monkeypatch.setattr(lanes, "usable", lambda lane: True)
+    monkeypatch.setattr(lanes, "usable", lambda lane, device: True)
     assert bench_module.lane_here(case, CPU) == ("cpu-batched", None)
-    assert bench_module.lane_here(case, torch.device("cuda")) == ("triton-blocked", None)
-    monkeypatch.setattr(lanes, "usable", lambda lane: False)
+    assert bench_module.lane_here(case, torch.device("cuda")) == ("cuda-blocked", None)
+    lanes.lane_of_shape.cache_clear()
+    monkeypatch.setattr(lanes, "usable", lambda lane, device: lane == "torch")
     assert bench_module.lane_here(TINY, CPU) == ("torch", None)
     lane, why = bench_module.lane_here(case, CPU)
     assert lane == "torch"
     assert "cpu-batched" in str(why)
+    lanes.lane_of_shape.cache_clear()
 
 
 def peaks(**flops: float) -> Peaks:

@@ -25,8 +25,16 @@ from qrprof.planner import counts
         (("linalg_qr", "cpu", "float32", 1, 512, 512), "torch"),
         (("linalg_qr", "cpu", "float32", 64, 1024, 1024), "torch"),
         (("linalg_qr", "cpu", "complex64", 64, 64, 64), "torch"),
-        (("linalg_qr", "cuda", "float32", 640, 512, 512), "triton-blocked"),
-        (("geqrf", "cuda", "float32", 20, 32, 32), "triton-small"),
+        (("linalg_qr", "cuda", "float32", 640, 512, 512), "cuda-blocked"),
+        (("linalg_qr", "cuda", "float32", 1, 8, 8), "cuda-blocked"),
+        (("linalg_qr", "cuda", "float32", 640, 512, 512, {"cuda-blocked"}), "triton-blocked"),
+        (("linalg_qr", "cuda", "float32", 1, 4096, 4096, {"cuda-blocked"}), "torch"),
+        (("geqrf", "cuda", "float32", 20, 32, 32), "cuda-blocked"),
+        (("geqrf", "cuda", "float32", 1, 32, 32), "torch"),
+        (("geqrf", "cuda", "float32", 640, 16, 16, {"cuda-blocked"}), "triton-small"),
+        (("geqrf", "cuda", "float32", 1, 512, 512), "cuda-blocked"),
+        (("geqrf", "cuda", "float32", 1, 5000, 512), "torch"),
+        (("ormqr", "cuda", "float32", 1, 512, 512), "torch"),
         (("geqrf", "cuda", "float64", 640, 512, 512), "torch"),
         (("linalg_qr", "mps", "float32", 640, 512, 512), "torch"),
         (("linalg_qr", "cpu", "float32", 0, 64, 64), "torch"),
@@ -42,11 +50,11 @@ def test_a_rule_decides_by_shape_and_the_first_one_wins() -> None:
     for rule in RULES:
         for low, high in (rule.batch, rule.rows, rule.columns):
             assert 1 <= low <= high <= MOST
-    at_both = lane("geqrf", "cuda", "float32", 8, 128, 64)
-    assert at_both == next(rule.lane for rule in RULES if rule.device == "cuda")
+    at_all = lane("geqrf", "cuda", "float32", 8, 128, 64)
+    assert at_all == next(rule.lane for rule in RULES if rule.device == "cuda")
 
 
-def test_tritons_rules_lie_in_what_its_kernels_serve() -> None:
+def test_the_gpus_rules_lie_in_what_its_kernels_serve() -> None:
     pytest.importorskip("triton")
     from qrprof.kernels.qr.blocked import serves
 

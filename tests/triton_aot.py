@@ -15,11 +15,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qrprof.kernels.qr import blocked, panel, scale, small, update
-from qrprof.kernels.qr.configs import CONFIGS, Config
+from qrprof.kernels.qr import blocked, larft, panel, rows, scale, small, update
+from qrprof.kernels.qr.configs import CONFIGS, Config, Tiles
 
 TARGET = GPUTarget("cuda", 90, 32)
-POINTERS = {"exponent_ptr": "*i32"}
+DUMP = __import__("os").environ.get("DUMP")
+HALVES = ("high_ptr", "low_ptr", "y_high_ptr", "y_low_ptr")
+POINTERS = {"exponent_ptr": "*i32", **dict.fromkeys(HALVES, "*fp16")}
 
 
 @dataclass(frozen=True)
@@ -39,31 +41,45 @@ class Resources:
 
 
 def of_config(config: Config) -> Iterator[Kernel]:
-    """Every kernel that these settings can launch, as for row-major input of rows that vectors divide."""
+    """Every Triton kernel that these settings can launch, as for row-major input of rows that vectors divide."""
     copies = {"BC": blocked.COPY_COLUMNS, "BR": blocked.COPY_ROWS}
-    yield Kernel("prepare", scale.qrprof_copy_prepare, {**copies, "a_column": 1}, blocked.COPY_WARPS)
-    yield Kernel("finish", scale.qrprof_copy_finish, copies, blocked.COPY_WARPS)
+    prepare = {"BC": blocked.PREPARE_COLUMNS, "BR": blocked.PREPARE_ROWS, "a_column": 1}
+    yield Kernel("prepare", scale.qrprof_copy_prepare, prepare, blocked.PREPARE_WARPS)
+    yield Kernel("finish", scale.qrprof_copy_finish, {**copies, "UPPER": False}, blocked.COPY_WARPS)
     constants: dict[str, Any]
     for whole in config.small:
         constants = {"BM": whole.rows, "BN": whole.columns, "PAIRED": whole.paired, "a_column": 1}
         yield Kernel(f"small {whole.rows}x{whole.columns}", small.qrprof_geqr2_small, constants, whole.warps)
+    for leaf in config.leaves:
+        constants = {"BM": leaf.rows, "W": 64, "PRECISION": "tf32x3", "PAIRED": leaf.paired}
+        yield Kernel(f"leaf {leaf.rows}", panel.qrprof_geqr2_larft_leaf, constants, leaf.warps)
     for table in config.blocked:
-        width, of = table.width, table.update
-        for one in table.panels:
+        width, of = table.width, table.gram
+        constants = {"W": width, "BR": blocked.COPY_ROWS}
+        yield Kernel(f"halves {width}", larft.qrprof_larft_halves, constants, blocked.COPY_WARPS)
+        constants = {"W": width, "BR": blocked.Y_ROWS, "TRANSPOSE": True}
+        yield Kernel(f"y {width}", larft.qrprof_larft_y, constants, blocked.Y_WARPS)
+        for halved in (True, False):
             constants = {
-                "BM": one.rows, "W": width, "NB": one.leaf, "NP": max(one.leaf, blocked.DOT), "BR": one.block_rows,
-                "STAGES": one.stages, "PRECISION": one.precision, "PAIRED": one.paired,
+                "W": width, "BR": of.block_rows, "STAGES": of.stages, "HALVED": halved, "PRECISION": "tf32x3"
             }  # fmt: skip
-            yield Kernel(f"panel {one.rows}x{width}", panel.qrprof_geqr2_larft_larfb_panel, constants, one.warps)
-            constants = {k: constants[k] for k in ("W", "BR", "STAGES", "PRECISION")} | {"NB": blocked.DOT}
-            yield Kernel(
-                f"larft {width} by {one.warps}", panel.qrprof_larft, constants | {"NP": blocked.DOT}, one.warps
-            )
-        constants = {"W": width, "BR": of.block_rows, "PRECISION": of.precision}
-        yield Kernel(f"y {width}", update.qrprof_larft_y, constants | {"TRANSPOSE": True}, of.warps)
-        constants = constants | {"BC": of.columns, "STAGES": of.stages}
-        yield Kernel(f"larfb {width}", update.qrprof_larfb_update, constants | {"c_row": 1}, of.warps, of.stages)
-        yield Kernel(f"ormqr {width}", update.qrprof_ormqr_update, constants | {"c_column": 1}, of.warps, of.stages)
+            yield Kernel(f"gram {width} {halved}", larft.qrprof_larft_gram, constants, of.warps, of.stages)
+        for done in (1, blocked.SIDE, rows.LEAF):
+            constants = {"W": width, "FROM": done, "PRECISION": "tf32x3"}
+            yield Kernel(f"join {width} of {done}", larft.qrprof_larft_join, constants, table.join)
+        yield updating(f"larfb {width}", table.outer, width, update.qrprof_larfb_update, halved=True)
+        yield updating(f"larfb {width} in two", table.outer, width, update.qrprof_larfb_update, halved=True, part=2)
+        yield updating(f"orgqr {width}", table.outer, width, update.qrprof_orgqr_update, halved=True)
+        yield updating(f"ormqr {width}", table.outer, width, update.qrprof_ormqr_update, halved=False)
+        yield updating(f"inner {width}", table.inner, rows.LEAF, update.qrprof_larfb_update, halved=False)
+
+
+def updating(name: str, of: Tiles, width: int, kernel: Any, *, halved: bool, part: int = 0) -> Kernel:
+    constants = {
+        "W": width, "TS": width, "BC": of.columns, "BR": of.block_rows, "STAGES": of.stages, "TRANSPOSE": True,
+        "HALVED": halved, "PRECISION": of.precision, "PART": part, "c_column": 1,
+    }  # fmt: skip
+    return Kernel(name, kernel, constants, of.warps, of.stages)
 
 
 def kernels() -> dict[str, Kernel]:
@@ -88,6 +104,8 @@ def resources(kernel: Kernel) -> Resources:
     compiled = triton.compile(source, target=TARGET, options=options)
     told = ptxas(compiled.asm["ptx"])
     spilled = sum(map(int, re.findall(r"(\d+) bytes spill", told)))
+    if DUMP:
+        Path(f"{DUMP}/{kernel.name.replace(' ', '_')}.ttgir").write_text(compiled.asm["ttgir"])
     return Resources(int(re.findall(r"Used (\d+) registers", told)[0]), spilled, compiled.metadata.shared)
 
 

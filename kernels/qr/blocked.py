@@ -1,132 +1,228 @@
-"""geqrf on a GPU in block columns: scale, then for each block column a panel, Y = V T^T and the trailing update."""
+"""geqrf on a GPU in block columns: scale, then for each block column its leaves, T and the trailing update.
+
+The work matrices are row-major, (batch, m, ld), with columns padded to a multiple of PADDED.
+"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 
-from qrprof.kernels.qr.configs import CONFIGS, DEFAULT, Blocked, Config, Panel, Small, Update
-from qrprof.kernels.qr.panel import qrprof_geqr2_larft_larfb_panel
+from qrprof.kernels.qr import rows
+from qrprof.kernels.qr.configs import CONFIGS, DEFAULT, Blocked, Config, Leaf, Rows, Small, Tiles
+from qrprof.kernels.qr.larft import qrprof_larft_gram, qrprof_larft_halves, qrprof_larft_join, qrprof_larft_y
+from qrprof.kernels.qr.layout import batched, column_major
+from qrprof.kernels.qr.panel import qrprof_geqr2_larft_leaf
+from qrprof.kernels.qr.rows import LEAF
 from qrprof.kernels.qr.scale import qrprof_copy_finish, qrprof_copy_prepare
 from qrprof.kernels.qr.small import qrprof_geqr2_small
-from qrprof.kernels.qr.update import qrprof_larfb_update, qrprof_larft_y
+from qrprof.kernels.qr.update import qrprof_larfb_update
 
-MOST_ROWS = DEFAULT.blocked[-1].panels[-1].rows
-DOT = 16  # no product of the tensor cores is narrower
-COPY_COLUMNS, COPY_ROWS, COPY_WARPS = 32, 64, 4
+MOST_ROWS = DEFAULT.leaves[-1].rows
+PADDED = LEAF
+SIDE = 16  # columns of a Triton leaf
+COPY_COLUMNS, COPY_ROWS, COPY_WARPS = 32, 32, 4
+Y_ROWS, Y_WARPS = 64, 4
+PREPARE_COLUMNS, PREPARE_ROWS, PREPARE_WARPS = 64, 64, 8
+
+Halves = tuple[torch.Tensor, torch.Tensor]  # V in two float16, (batch, m - start, width) each
 
 
 @dataclass(frozen=True)
 class Factored:
-    """geqrf's result, (batch, m, n) and (batch, k), and T of each block of `width` reflectors where it was kept."""
+    """geqrf's result in work matrices, (batch, m, ld), of n columns, and T of each block of `width` reflectors."""
 
-    h: torch.Tensor
-    tau: torch.Tensor
-    t: torch.Tensor | None  # (blocks, batch, width, width), upper triangles
+    work: torch.Tensor
+    n: int
+    tau: torch.Tensor  # (batch, k)
+    exponent: torch.Tensor  # (batch, ld)
+    t: torch.Tensor  # (batch, blocks, width, width), upper triangles
     width: int
-
-
-def unflatten(x: torch.Tensor, batch: torch.Size) -> torch.Tensor:
-    """A column-major (batch, m, n) with all dimensions of the batch, and torch's strides where a size is 1."""
-    return x.mT.view(*batch, x.shape[2], x.shape[1]).mT
 
 
 def serves(batch: int, m: int, n: int, dtype: torch.dtype) -> bool:
     """Whether these kernels factor `batch` matrices of (m, n); the caller sees to it that they are on a GPU."""
-    return dtype == torch.float32 and m <= MOST_ROWS and m * n < 2**31 and batch * max(1, n // COPY_COLUMNS) < 2**31
+    return dtype == torch.float32 and m <= MOST_ROWS and m * n < 2**30 and batch * max(1, m * n // 1024) < 2**31
 
 
 def geqrf(a: torch.Tensor, config: Config | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(H, tau) as torch.geqrf: a is (..., m, n) fp32 of any strides, H column-major, tau (..., min(m, n))."""
-    done = factor(a, config)
-    return unflatten(done.h, a.shape[:-2]), done.tau.view(*a.shape[:-2], min(a.shape[-2:]))
-
-
-def factor(a: torch.Tensor, config: Config | None = None) -> Factored:
-    """geqrf with the batch flattened to one dimension, and T of the blocks for whoever forms or applies Q."""
     config = config or config_of(a.device)
     m, n = a.shape[-2:]
     k = min(m, n)
     flat = a.detach().reshape(math.prod(a.shape[:-2]), m, n)
-    h = column_major(flat.shape[0], m, n, a)
-    tau = a.new_empty(flat.shape[0], k)
-    if not h.numel():
-        return Factored(h, tau, None, 0)
-    if small := small_of(config, m, n):
-        factor_small(flat, h, tau, small)
-        return Factored(h, tau, None, 0)
-    blocked = blocked_of(config, k)
-    return Factored(h, tau, factor_blocks(flat, h, tau, blocked), blocked.width)
+    if not flat.numel():
+        h, tau = column_major(a, flat.shape[0], m, n), a.new_empty(flat.shape[0], k)
+    elif small := small_of(config, m, n):
+        h, tau = factor_small(flat, small)
+    else:
+        done = factor(flat, config)
+        h, tau = finish(done, m, upper=False), done.tau
+    return batched(h, a.shape[:-2]), tau.view(*a.shape[:-2], k)
 
 
-def factor_small(a: torch.Tensor, h: torch.Tensor, tau: torch.Tensor, config: Small) -> None:
-    """Fill h and tau in one launch."""
+def factor_small(a: torch.Tensor, config: Small) -> tuple[torch.Tensor, torch.Tensor]:
+    """(H, tau) of (batch, m, n) in one launch."""
     batch, m, n = a.shape
+    h, tau = column_major(a, batch, m, n), a.new_empty(batch, min(m, n))
     qrprof_geqr2_small[(batch,)](
         a, h, tau, m, n, *a.stride(),
         BM=config.rows, BN=config.columns, PAIRED=config.paired, num_warps=config.warps,
     )  # fmt: skip
+    return h, tau
 
 
-def factor_blocks(a: torch.Tensor, h: torch.Tensor, tau: torch.Tensor, config: Blocked) -> torch.Tensor:
-    """Fill h and tau; T of the blocks, (blocks, batch, width, width)."""
-    batch, m, n = a.shape
-    k, width = min(m, n), config.width
-    t = a.new_empty(triton.cdiv(k, width), batch, width, width)
-    y = a.new_empty(batch * m * width) if n > width else a
-    scratch = a.new_empty(batch * width * DOT)
-    exponent = torch.empty(batch, n, dtype=torch.int32, device=a.device)
-    tiles = triton.cdiv(n, COPY_COLUMNS)
-    copies = {"BC": COPY_COLUMNS, "BR": COPY_ROWS, "num_warps": COPY_WARPS}
-    qrprof_copy_prepare[(batch * tiles,)](a, h, exponent, m, n, tiles, *a.stride(), **copies)
-    for block, start in enumerate(range(0, k, width)):
-        factor_panel(h, tau, t[block], scratch, start, width, panel_of(config, m - start))
-        end = min(start + width, k)
+def factor(a: torch.Tensor, config: Config) -> Factored:
+    """geqrf of (batch, m, n), not empty, left in work matrices with T for whoever forms or applies Q."""
+    m, n = a.shape[1:]
+    blocked = blocked_of(config, min(m, n))
+    done = unfactored(a, blocked.width)
+    for block in range(done.t.shape[1]):
+        end = factor_block(done, config, blocked, block)
+        v = halves_of(done, block, blocked.outer) if end < n else None
+        make_t(done, config, blocked, block, 1, v, of=LEAF if rows.usable(a.device) else SIDE)
         if end < n:
-            make_y(h, k, t[block], y, start, width, config.update, transpose=True)
-            update(qrprof_larfb_update, h, k, y, h, start, (end, n), width, config.update)
-    qrprof_copy_finish[(batch * tiles,)](h, exponent, m, n, tiles, **copies)
-    return t
+            update(qrprof_larfb_update, done, config, blocked.outer, block, done.work, (end, n), v, transpose=True)
+    return done
 
 
-def factor_panel(
-    h: torch.Tensor, tau: torch.Tensor, t: torch.Tensor, scratch: torch.Tensor, start: int, width: int, panel: Panel
-) -> None:
-    """Factor the block column of h at `start`; its T to t, (batch, width, width)."""
-    batch, m, n = h.shape
-    qrprof_geqr2_larft_larfb_panel[(batch,)](
-        h, tau, t, scratch, m, n, tau.shape[1], start,
-        BM=panel.rows, W=width, NB=panel.leaf, NP=max(panel.leaf, DOT), BR=panel.block_rows,
-        STAGES=panel.stages, PRECISION=panel.precision, PAIRED=panel.paired, num_warps=panel.warps, num_stages=1,
+def unfactored(a: torch.Tensor, width: int) -> Factored:
+    """Work matrices of (batch, m, n) with scaled columns, and room for the rest."""
+    batch, m, n = a.shape
+    k, ld = min(m, n), triton.cdiv(n, PADDED) * PADDED
+    t = a.new_empty(batch, triton.cdiv(k, width), width, width)
+    if k % width:
+        t[:, -1] = 0.0  # T of leaves that are not there
+    done = Factored(
+        work=a.new_empty(batch, m, ld), n=n, tau=a.new_empty(batch, k),
+        exponent=torch.empty(batch, ld, dtype=torch.int32, device=a.device),
+        t=t, width=width,
     )  # fmt: skip
+    tiles = triton.cdiv(ld, PREPARE_COLUMNS)
+    qrprof_copy_prepare[(batch * tiles,)](
+        a, done.work, done.exponent, m, n, ld, tiles, *a.stride(),
+        BC=PREPARE_COLUMNS, BR=PREPARE_ROWS, num_warps=PREPARE_WARPS,
+    )  # fmt: skip
+    return done
 
 
-def make_y(
-    h: torch.Tensor, k: int, t: torch.Tensor, y: torch.Tensor, start: int, width: int, config: Update, *,
-    transpose: bool,
-) -> None:  # fmt: skip
-    """y, (batch, m - start, width), = V T of the block of h at `start`, or V T^T."""
-    batch, m, _ = h.shape
-    tiles = triton.cdiv(m - start, config.block_rows)
+def finish(done: Factored, height: int, *, upper: bool) -> torch.Tensor:
+    """H, (batch, m, n) column-major, or with `upper` the first `height` rows of R."""
+    batch, m, ld = done.work.shape
+    h = column_major(done.work, batch, height, done.n)
+    row_tiles, column_tiles = triton.cdiv(height, COPY_ROWS), triton.cdiv(done.n, COPY_COLUMNS)
+    qrprof_copy_finish[(batch * row_tiles * column_tiles,)](
+        done.work, done.exponent, h, m, done.n, ld, height, row_tiles, column_tiles,
+        BC=COPY_COLUMNS, BR=COPY_ROWS, UPPER=upper, num_warps=COPY_WARPS,
+    )  # fmt: skip
+    return h
+
+
+def factor_block(done: Factored, config: Config, blocked: Blocked, block: int) -> int:
+    """Factor one block column, leaf by leaf, with T of the leaves on the diagonal of its own; the column it ends at."""
+    work, tau, width = done.work, done.tau, done.width
+    batch, m, ld = work.shape
+    k, start = tau.shape[1], block * width
+    cuda = rows.usable(work.device)
+    size = LEAF if cuda else SIDE
+    end = start + triton.cdiv(min(width, k - start), size) * size
+    for leaf in range(start, end, size):
+        t = done.t[:, block, leaf - start :, leaf - start :]
+        if cuda:
+            rows.factor_leaf(work, tau, t, leaf, rows_of(config, batch, m - leaf))
+        else:
+            of = leaf_of(config, m - leaf)
+            qrprof_geqr2_larft_leaf[(batch,)](
+                work, tau, t, m, ld, k, leaf // size, t.stride(0),
+                BM=of.rows, W=width, PRECISION=exact(blocked.inner), PAIRED=of.paired, num_warps=of.warps,
+            )  # fmt: skip
+        if leaf + size < end:
+            rest = (leaf + size, end)
+            update(
+                qrprof_larfb_update, replace(done, t=t[:, None, :size], width=size), config, blocked.inner,
+                leaf // size, work, rest, None, transpose=True,
+            )  # fmt: skip
+    return int(end)
+
+
+def halves_of(done: Factored, block: int, config: Tiles) -> Halves | None:
+    """V of a block column in two float16, (batch, m - start, width) each, where products are made of those."""
+    if config.precision != "fp16x3":
+        return None
+    batch, m, ld = done.work.shape
+    left, tiles = m - block * done.width, triton.cdiv(m - block * done.width, COPY_ROWS)
+    high, low = (done.work.new_empty(batch, left, done.width, dtype=torch.float16) for _ in range(2))
+    qrprof_larft_halves[(batch * tiles,)](
+        done.work, high, low, m, ld, done.tau.shape[1], block, tiles, W=done.width, BR=COPY_ROWS, num_warps=COPY_WARPS
+    )
+    return high, low
+
+
+def y_of(v: Halves, t: torch.Tensor, *, transpose: bool) -> Halves:
+    """Y = V op(T), with T (batch, width, width), in halves as V."""
+    high, low = v
+    batch, left, width = high.shape
+    y_high, y_low = torch.empty_like(high), torch.empty_like(low)
+    tiles = triton.cdiv(left, Y_ROWS)
     qrprof_larft_y[(batch * tiles,)](
-        h, t, y, m, k, start, tiles, h.stride(0),
-        W=width, BR=config.block_rows, TRANSPOSE=transpose, PRECISION=config.precision, num_warps=config.warps,
+        high, low, t, y_high, y_low, left, tiles, t.stride(0),
+        W=width, BR=Y_ROWS, TRANSPOSE=transpose, num_warps=Y_WARPS,
+    )  # fmt: skip
+    return y_high, y_low
+
+
+def make_t(
+    done: Factored, config: Config, blocked: Blocked, block: int, blocks: int,
+    v: Halves | None, *, of: int,
+) -> None:  # fmt: skip
+    """T of `blocks` block columns from `block` on, where that of every `of` reflectors is there; 1: where tau is."""
+    batch, m, ld = done.work.shape
+    k, tiles = done.tau.shape[1], blocked.gram
+    splits = splits_of(config, batch * blocks, m - block * done.width, tiles)
+    gram = done.work.new_empty(batch, blocks, splits, done.width, done.width)
+    high, low = v or (done.work, done.work)
+    qrprof_larft_gram[(batch * blocks * splits,)](
+        done.work, high, low, gram, m, ld, k, block, blocks, splits,
+        W=done.width, BR=tiles.block_rows, STAGES=tiles.stages, HALVED=v is not None, PRECISION=exact(tiles),
+        num_warps=tiles.warps,
+    )  # fmt: skip
+    qrprof_larft_join[(batch * blocks,)](
+        gram, done.tau, done.t[:, block], k, block, blocks, splits, done.t.stride(0),
+        W=done.width, FROM=of, PRECISION=exact(tiles), num_warps=blocked.join, num_stages=1,
     )  # fmt: skip
 
 
 def update(
-    kernel: triton.JITFunction, h: torch.Tensor, k: int, y: torch.Tensor, c: torch.Tensor, start: int,
-    columns: tuple[int, int], width: int, config: Update,
+    kernel: triton.JITFunction, done: Factored, config: Config, tiles: Tiles, block: int, c: torch.Tensor,
+    columns: tuple[int, int], v: Halves | None, *, transpose: bool,
 ) -> None:  # fmt: skip
-    """Rows from `start` on of these columns of c, (batch, m, any), take C - Y (V^T C) of the block of h at `start`."""
+    """These columns of c, (batch, m, any), take C - V op(T) V^T C of a block; the first is a multiple of 8."""
+    batch, m, ld = done.work.shape
     first, last = columns
-    tiles = triton.cdiv(last - first, config.columns)
-    kernel[(h.shape[0] * tiles,)](
-        h, y, c, h.shape[1], k, start, first, last, tiles, h.stride(0), *c.stride(),
-        W=width, BC=config.columns, BR=config.block_rows, STAGES=config.stages, PRECISION=config.precision,
-        num_warps=config.warps,
-    )  # fmt: skip
+    count = triton.cdiv(last - first, tiles.columns)
+    splits = splits_of(config, batch * count, m - block * done.width, tiles)
+    t = done.t[:, min(block, done.t.shape[1] - 1)]  # of a leaf there is one
+    sums = c if splits == 1 else c.new_empty(batch * count * splits * done.width * tiles.columns)
+    high, low = v or (done.work, done.work)
+    y_high, y_low = y_of(v, t, transpose=transpose) if v else (done.work, done.work)
+    for part in (0,) if splits == 1 else (1, 2):
+        kernel[(batch * count * splits,)](
+            done.work, high, low, y_high, y_low, t, c, sums, m, ld, done.tau.shape[1], block, first // 8, last,
+            count, splits, t.stride(0), *c.stride(),
+            W=done.width, TS=t.stride(1), BC=tiles.columns, BR=tiles.block_rows, STAGES=tiles.stages,
+            TRANSPOSE=transpose, HALVED=v is not None, PRECISION=tiles.precision, PART=part, num_warps=tiles.warps,
+        )  # fmt: skip
+
+
+def splits_of(config: Config, programs: int, rows: int, tiles: Tiles) -> int:
+    """How many programs share the rows of a tile: enough to fill the device, and each with work."""
+    return max(1, min(config.programs // programs, config.splits, rows // (2 * tiles.block_rows)))
+
+
+def exact(tiles: Tiles) -> str:
+    """The precision of products whose factors are of no known size."""
+    return "tf32x3" if tiles.precision == "fp16x3" else tiles.precision
 
 
 def config_of(device: torch.device) -> Config:
@@ -141,10 +237,9 @@ def blocked_of(config: Config, k: int) -> Blocked:
     return next((blocked for blocked in config.blocked if k <= blocked.columns), config.blocked[-1])
 
 
-def panel_of(config: Blocked, rows: int) -> Panel:
-    return next(panel for panel in config.panels if rows <= panel.rows)
+def leaf_of(config: Config, rows: int) -> Leaf:
+    return next(leaf for leaf in config.leaves if rows <= leaf.rows)
 
 
-def column_major(batch: int, m: int, n: int, like: torch.Tensor) -> torch.Tensor:
-    """An empty (batch, m, n) with the strides of LAPACK's and torch's results."""
-    return torch.empty_strided((batch, m, n), (m * n, 1, m), dtype=like.dtype, device=like.device)
+def rows_of(config: Config, batch: int, rows: int) -> Rows:
+    return next(of for of in config.rows if rows <= of.rows and batch <= of.batch)

@@ -1,31 +1,40 @@
-"""Launch settings of the Triton kernels: data only, apart from the code that reads them.
+"""Launch settings of the kernels: data only, apart from the code that reads them.
 
-Rows and columns are in elements; a tile holds a power of two of each. `precision` is Triton's `input_precision` of a
-product: "tf32x3" is as accurate as fp32 and runs on tensor cores, "ieee" is fp32 itself.
+Rows and columns are in elements; a Triton tile holds a power of two of each. `precision` names how a product of float32
+is made: "tf32x3" and "fp16x3" split each factor in two and run on tensor cores, as accurate as float32; "ieee" is
+float32 itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-Precision = Literal["tf32x3", "ieee"]
+Precision = Literal["tf32x3", "fp16x3", "ieee"]
+MOST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Panel:
-    """The panel kernel for up to `rows` rows: one program factors a whole block column, `leaf` columns at a time."""
+class Rows:
+    """The CUDA leaf kernel for up to `rows` rows and `batch` matrices: `cluster` blocks of `threads` of `each` rows."""
 
     rows: int
-    leaf: int
+    batch: int
+    each: int
+    threads: int
+    cluster: int
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The Triton leaf kernel for up to `rows` rows."""
+
+    rows: int
     warps: int
-    block_rows: int  # of the products that update the rest of the block column
-    stages: int
-    precision: Precision
     paired: bool = True  # one reduction of pairs a column, not two reductions; the interpreter is slow at pairs
 
 
 @dataclass(frozen=True)
-class Update:
-    """The trailing update: one program a matrix and tile of `columns` columns."""
+class Tiles:
+    """A product over the rows of a block column: one program a matrix and tile of `columns` columns."""
 
     columns: int
     block_rows: int
@@ -40,8 +49,10 @@ class Blocked:
 
     columns: int
     width: int
-    panels: tuple[Panel, ...]  # by rising rows
-    update: Update
+    inner: Tiles  # update of the rest of a block column after a leaf
+    gram: Tiles  # V^T V
+    join: int  # warps of the program that makes T of it
+    outer: Tiles  # update of the columns after a block column
 
 
 @dataclass(frozen=True)
@@ -56,22 +67,26 @@ class Small:
 
 @dataclass(frozen=True)
 class Config:
+    programs: int  # that fill the device: with fewer tiles, up to `splits` programs share the rows of one
+    splits: int
     small: tuple[Small, ...]  # the first that holds the matrix serves
+    rows: tuple[Rows, ...]  # the first that holds the leaf serves
+    leaves: tuple[Leaf, ...]  # by rising rows
     blocked: tuple[Blocked, ...]  # by rising columns; the last one is open to any number
 
 
-PANELS: Final = (
-    Panel(rows=64, leaf=16, warps=4, block_rows=32, stages=1, precision="tf32x3"),
-    Panel(rows=128, leaf=16, warps=4, block_rows=32, stages=1, precision="tf32x3"),
-    Panel(rows=256, leaf=16, warps=4, block_rows=32, stages=1, precision="tf32x3"),
-    Panel(rows=512, leaf=16, warps=4, block_rows=32, stages=1, precision="tf32x3"),
-    Panel(rows=1024, leaf=16, warps=8, block_rows=32, stages=1, precision="tf32x3"),
-    Panel(rows=2048, leaf=8, warps=16, block_rows=32, stages=1, precision="tf32x3"),
-    Panel(rows=4096, leaf=4, warps=16, block_rows=32, stages=1, precision="tf32x3"),
+INNER: Final = Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3")
+WIDE: Final = Blocked(
+    columns=MOST,
+    width=128,
+    inner=INNER,
+    gram=Tiles(columns=128, block_rows=32, warps=8, stages=3, precision="fp16x3"),
+    join=4,
+    outer=Tiles(columns=64, block_rows=32, warps=4, stages=3, precision="fp16x3"),
 )
-NARROW: Final = Update(columns=64, block_rows=32, warps=4, stages=2, precision="tf32x3")
-WIDE: Final = Update(columns=64, block_rows=32, warps=8, stages=2, precision="tf32x3")
 SM90: Final = Config(
+    programs=264,
+    splits=16,
     small=(
         Small(rows=32, columns=32, warps=1),
         Small(rows=64, columns=32, warps=2),
@@ -79,9 +94,36 @@ SM90: Final = Config(
         Small(rows=128, columns=32, warps=4),
         Small(rows=128, columns=64, warps=8),
     ),
+    rows=(
+        Rows(rows=64, batch=MOST, each=1, threads=64, cluster=1),
+        Rows(rows=128, batch=MOST, each=1, threads=128, cluster=1),
+        Rows(rows=256, batch=132, each=1, threads=256, cluster=1),
+        Rows(rows=256, batch=MOST, each=4, threads=64, cluster=1),
+        Rows(rows=512, batch=66, each=1, threads=256, cluster=2),
+        Rows(rows=512, batch=MOST, each=4, threads=128, cluster=1),
+        Rows(rows=1024, batch=33, each=1, threads=256, cluster=4),
+        Rows(rows=1024, batch=MOST, each=4, threads=128, cluster=2),
+        Rows(rows=2048, batch=MOST, each=2, threads=128, cluster=8),
+        Rows(rows=4096, batch=MOST, each=4, threads=128, cluster=8),
+        Rows(rows=8192, batch=MOST, each=4, threads=256, cluster=8),
+    ),
+    leaves=(
+        Leaf(rows=64, warps=2),
+        Leaf(rows=256, warps=4),
+        Leaf(rows=1024, warps=8),
+        Leaf(rows=4096, warps=16),
+    ),
     blocked=(
-        Blocked(columns=352, width=64, panels=PANELS, update=NARROW),
-        Blocked(columns=4096, width=128, panels=PANELS, update=WIDE),
+        Blocked(
+            columns=384,
+            width=64,
+            inner=INNER,
+            gram=Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3"),
+            join=4,
+            outer=Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3"),
+        ),
+        replace(WIDE, columns=1024),
+        replace(WIDE, inner=replace(INNER, columns=32)),
     ),
 )
 CONFIGS: Final = {(9, 0): SM90}  # by compute capability

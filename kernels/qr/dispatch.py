@@ -4,14 +4,17 @@ A decision is a function of op, device type, dtype and shape alone, never of the
 threads: replicas of a data-parallel program decide alike.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Lane = Literal["torch", "cpu-batched", "triton-small", "triton-blocked"]
+Lane = Literal["torch", "cpu-batched", "cuda-blocked", "triton-small", "triton-blocked"]
 
 MOST: Final = 2**31 - 1
 # Work of a call is batch * (m n min(m, n) + A_MATRIX) for factoring and again for forming Q; a matrix costs that much.
 A_MATRIX: Final = 3_000
+FACTOR: Final = ("geqrf",)
+APPLY: Final = ("linalg_householder_product", "ormqr")
 PASSES: Final = {"geqrf": 1, "linalg_householder_product": 1, "ormqr": 1, "linalg_qr": 2}
 
 
@@ -26,6 +29,7 @@ class Rule:
     rows: tuple[int, int] = (1, MOST)
     columns: tuple[int, int] = (1, MOST)
     least_work: int = 0
+    ops: tuple[str, ...] = tuple(PASSES)
 
 
 RULES: Final = (
@@ -33,24 +37,32 @@ RULES: Final = (
     # rules, and where there is less work than 2 ms, sharing the batch gained nothing: benchmarks/qr_cpu.py.
     Rule("cpu-batched", "cpu", ("float32", "float64"), (4, MOST), (1, 2048), (1, 96), least_work=16_000_000),
     Rule("cpu-batched", "cpu", ("float32", "float64"), (16, MOST), (1, 1024), (160, 512), least_work=16_000_000),
-    # One program factors a matrix: with few of them, the vendor's way of using the whole GPU for one wins. Measured on
-    # an H200: 40 x 352 24 times as fast as torch, 60 x 1024 12 times, 8 x 2048 1.4 times, 2 x 4096 a seventh. The time
-    # of up to 132 matrices hardly grows with their number, and torch's does: fewer than below would lose.
+    # On an H200, an eager call of each was timed beside torch's for 8 to 4096 columns and 1 to 2000 matrices
+    # (benchmarks/qr_dispatch.py): qr gained at all of them, geqrf from 48 columns on, and at 32 from two matrices on.
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (48, 4096), (48, MOST), ops=FACTOR),
+    Rule("cuda-blocked", "cuda", ("float32",), (2, MOST), (24, 4096), (24, MOST), ops=FACTOR),
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (1, 4096), (1, MOST), ops=("linalg_qr",)),
+    Rule("cuda-blocked", "cuda", ("float32",), (2, MOST), (32, 4096), (32, MOST), ops=APPLY),
+    # Without a CUDA compiler, one program factors a leaf of a matrix: with few of them, the vendor's way of using the
+    # whole GPU for one wins.
     Rule("triton-small", "cuda", ("float32",), (2, MOST), (1, 128), (1, 64)),
     Rule("triton-blocked", "cuda", ("float32",), (6, MOST), (1, 512), (1, 512)),
     Rule("triton-blocked", "cuda", ("float32",), (10, MOST), (1, 1024), (1, 1024)),
 )
 
 
-def lane(op: str, device: str, dtype: str, batch: int, m: int, n: int) -> Lane:
+def lane(op: str, device: str, dtype: str, batch: int, m: int, n: int, without: Container[str] = ()) -> Lane:
     """The lane of `op` ("geqrf", "linalg_householder_product", "ormqr" or "linalg_qr") on `batch` m x n matrices.
 
     `device` is a device type, `dtype` a name such as "float32"; for the ops that take reflectors, m x n is their shape.
+    `without` names lanes that this machine does not have.
     """
     work = PASSES[op] * batch * (m * n * min(m, n) + A_MATRIX)
     for rule in RULES:
         if (
             device == rule.device
+            and rule.lane not in without
+            and op in rule.ops
             and dtype in rule.dtypes
             and rule.batch[0] <= batch <= rule.batch[1]
             and rule.rows[0] <= m <= rule.rows[1]

@@ -1,48 +1,67 @@
-"""The Triton lanes with batches of any rank; loaded when the first tensor on a GPU arrives."""
+"""The GPU lanes with batches of any rank; loaded when the first tensor on a GPU arrives."""
 
 import torch
 from torch import Tensor
 
 from qrprof.kernels.qr import blocked, form
-from qrprof.kernels.qr.layout import batched, column_major
+from qrprof.kernels.qr.graphs import GRAPHS
+from qrprof.kernels.qr.layout import batched
 
 
 def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
     """As `torch.geqrf`: A is [..., m, n], float32, not empty, on any GPU. Not differentiable."""
-    batch, m, n = A.shape[:-2], *A.shape[-2:]
+    config = blocked.config_of(A.device)
     with torch.cuda.device(A.device):
-        done = blocked.factor(A)
-    return batched(done.h, batch), done.tau.view(*batch, min(m, n))
+        if blocked.small_of(config, *A.shape[-2:]):
+            return blocked.geqrf(A, config)
+        H, tau = GRAPHS.run("geqrf", lambda a: blocked.geqrf(a, config), A)
+    return H, tau
 
 
 def orgqr(H: Tensor, tau: Tensor) -> Tensor:
     """As `torch.linalg.householder_product`: H is [..., m, n], tau [..., k], not empty. Not differentiable."""
+
+    def work(h: Tensor, t: Tensor) -> tuple[Tensor]:
+        config = blocked.config_of(h.device)
+        Q = form.orgqr(form.of_reflectors(flat(h), reflections(t), config), h.shape[-1], config)
+        return (batched(Q, h.shape[:-2]),)
+
     with torch.cuda.device(H.device):
-        Q = form.orgqr(factored(H, tau), H.shape[-1])
-    return batched(Q, H.shape[:-2])
+        (Q,) = GRAPHS.run("orgqr", work, H.detach(), tau.detach())
+    return Q
 
 
 def ormqr(H: Tensor, tau: Tensor, C: Tensor, left: bool, transpose: bool) -> Tensor:
     """As `torch.ormqr`: H is [..., m, n], tau [..., k], C [..., m, p] or [..., p, m], not empty. Not differentiable."""
+
+    def work(h: Tensor, t: Tensor, c: Tensor) -> tuple[Tensor]:
+        config = blocked.config_of(h.device)
+        done = form.of_reflectors(flat(h), reflections(t), config)
+        return (batched(form.ormqr(done, flat(c), config, left=left, transpose=transpose), c.shape[:-2]),)
+
     with torch.cuda.device(H.device):
-        flat = C.detach().reshape(-1, *C.shape[-2:])
-        product = form.ormqr(factored(H, tau), flat, left=left, transpose=transpose)
-    return batched(product, C.shape[:-2])
+        (product,) = GRAPHS.run(f"ormqr {left} {transpose}", work, H.detach(), tau.detach(), C.detach())
+    return product
 
 
 def qr(A: Tensor, mode: str) -> tuple[Tensor, Tensor]:
     """As `torch.linalg.qr`: A is [..., m, n], float32, not empty, on any GPU. Not differentiable."""
-    batch, m, n = A.shape[:-2], *A.shape[-2:]
-    k = m if mode == "complete" else min(m, n)
+
+    def work(a: Tensor) -> tuple[Tensor, ...]:
+        batch, m, n = a.shape[:-2], *a.shape[-2:]
+        config, k = blocked.config_of(a.device), m if mode == "complete" else min(m, n)
+        done = blocked.factor(flat(a), config)
+        R = batched(blocked.finish(done, k, upper=True), batch)
+        return (R,) if mode == "r" else (R, batched(form.orgqr(done, k, config), batch))
+
     with torch.cuda.device(A.device):
-        done = blocked.factor(A)
-        R = batched(done.h[:, :k].mT.tril().mT, batch)
-        return A.new_empty(0) if mode == "r" else batched(form.orgqr(done, k), batch), R
+        R, *Q = GRAPHS.run(f"qr {mode}", work, A.detach())
+    return Q[0] if Q else A.new_empty(0), R
 
 
-def factored(H: Tensor, tau: Tensor) -> blocked.Factored:
-    batch, m, n = H[..., 0, 0].numel(), *H.shape[-2:]
-    flat = H.detach().reshape(batch, m, n)
-    if flat.stride() != (m * n, 1, m):
-        flat = column_major(H, batch, m, n).copy_(flat)
-    return blocked.Factored(flat, tau.detach().reshape(batch, -1).contiguous(), None, 0)
+def flat(x: Tensor) -> Tensor:
+    return x.reshape(-1, *x.shape[-2:])
+
+
+def reflections(tau: Tensor) -> Tensor:
+    return tau.reshape(-1, tau.shape[-1]).contiguous()

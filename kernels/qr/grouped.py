@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from qrprof.kernels.qr import lanes
-from qrprof.kernels.qr.dispatch import lane
 
 
 def qr(matrices: Sequence[Tensor], mode: str) -> list[tuple[Tensor, Tensor]]:
@@ -26,9 +25,8 @@ def qr(matrices: Sequence[Tensor], mode: str) -> list[tuple[Tensor, Tensor]]:
 def group(matrices: Sequence[Tensor], mode: str) -> list[tuple[Tensor, Tensor]]:
     """Of one shape, dtype and device; one by one where a batch would have no lane of its own."""
     first = matrices[0]
-    m, n = first.shape
-    dtype = str(first.dtype).removeprefix("torch.")
-    if len(matrices) == 1 or lane("linalg_qr", first.device.type, dtype, len(matrices), m, n) == "torch":
+    shape = torch.Size((len(matrices), *first.shape))
+    if len(matrices) == 1 or lanes.lane_of_shape("linalg_qr", first.device, first.dtype, shape) == "torch":
         return [lanes.qr(matrix, mode) for matrix in matrices]
     with torch.no_grad():
         Q, R = lanes.qr(torch.stack(list(matrices)), mode)

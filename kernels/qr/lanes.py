@@ -3,6 +3,7 @@
 import functools
 import math
 from importlib.util import find_spec
+from typing import Final, get_args
 
 import torch
 from torch import Tensor
@@ -10,34 +11,44 @@ from torch import Tensor
 from qrprof.kernels.qr import cpu
 from qrprof.kernels.qr.dispatch import Lane, lane
 
-TRITON: frozenset[Lane] = frozenset({"triton-small", "triton-blocked"})
+ALL: Final = get_args(Lane)
+GPU: frozenset[Lane] = frozenset({"cuda-blocked", "triton-small", "triton-blocked"})
 
 
 def lane_of(op: str, matrices: Tensor) -> Lane:
     """The lane of `op` on these matrices, [..., m, n], where this machine has it."""
     if matrices.layout != torch.strided:
         return "torch"
-    return lane_of_shape(op, matrices.device.type, matrices.dtype, matrices.shape)
+    return lane_of_shape(op, matrices.device, matrices.dtype, matrices.shape)
 
 
 @functools.lru_cache(4096)
-def lane_of_shape(op: str, device: str, dtype: torch.dtype, shape: torch.Size) -> Lane:
+def lane_of_shape(op: str, device: torch.device, dtype: torch.dtype, shape: torch.Size) -> Lane:
     if len(shape) < 2:
         return "torch"
     *batch, m, n = shape
-    found = lane(op, device, str(dtype).removeprefix("torch."), math.prod(batch), m, n)
-    return found if found == "torch" or usable(found) else "torch"
+    without = [name for name in ALL if not usable(name, device)]
+    return lane(op, device.type, str(dtype).removeprefix("torch."), math.prod(batch), m, n, without)
 
 
-def usable(found: Lane) -> bool:
-    return cpu.available() if found == "cpu-batched" else find_spec("triton") is not None and not torch.version.hip
+def usable(found: Lane, device: torch.device) -> bool:
+    """Whether this machine has the lane. The device's index counts: a machine may have GPUs of several kinds."""
+    if found in ("torch", "cpu-batched"):
+        return found == "torch" or cpu.available()
+    if find_spec("triton") is None or torch.version.hip:
+        return False
+    if found != "cuda-blocked":
+        return True
+    from qrprof.kernels.qr import rows
+
+    return rows.usable(device)
 
 
 def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
     found = lane_of("geqrf", A)
     if found == "cpu-batched":
         return cpu.geqrf(A)
-    if found in TRITON:
+    if found in GPU:
         from qrprof.kernels.qr import gpu
 
         return gpu.geqrf(A)
@@ -50,7 +61,7 @@ def orgqr(H: Tensor, tau: Tensor) -> Tensor:
     found = lane_of("linalg_householder_product", H) if reflectors(H, tau) else "torch"
     if found == "cpu-batched":
         return cpu.orgqr(H, tau)
-    if found in TRITON:
+    if found in GPU:
         from qrprof.kernels.qr import gpu
 
         return gpu.orgqr(H, tau)
@@ -63,7 +74,7 @@ def ormqr(H: Tensor, tau: Tensor, C: Tensor, *, left: bool, transpose: bool) -> 
     found = lane_of("ormqr", H) if reflectors(H, tau) and multiplies(H, C, left) else "torch"
     if found == "cpu-batched":
         return cpu.ormqr(H, tau, C, left, transpose)
-    if found in TRITON:
+    if found in GPU:
         from qrprof.kernels.qr import gpu
 
         return gpu.ormqr(H, tau, C, left, transpose)
@@ -75,7 +86,7 @@ def qr(A: Tensor, mode: str) -> tuple[Tensor, Tensor]:
     found = lane_of("linalg_qr", A) if mode in ("reduced", "complete", "r") else "torch"
     if found == "cpu-batched":
         return cpu.qr(A, mode)
-    if found in TRITON:
+    if found in GPU:
         from qrprof.kernels.qr import gpu
 
         return gpu.qr(A, mode)

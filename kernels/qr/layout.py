@@ -12,4 +12,4 @@ def column_major(like: Tensor, batch: int, m: int, n: int) -> Tensor:
 
 def batched(flat: Tensor, batch: Sequence[int]) -> Tensor:
     """Column-major (b, m, n) as (*batch, m, n), with torch's strides also where a side is 1."""
-    return flat.mT.contiguous().view(*batch, flat.shape[2], flat.shape[1]).mT
+    return flat.mT.contiguous().flatten().view(*batch, flat.shape[2], flat.shape[1]).mT

@@ -1,8 +1,7 @@
 """Device functions that the QR kernels share: one Householder reflector, the T factor, scales by powers of two.
 
-Tiles are held transposed, [columns, rows]: in a column-major matrix the rows of a column are contiguous, and Triton
-deals out the last axis first. So a thread holds some rows of every column of a narrow tile, and only sums over rows
-cross threads.
+Tiles are [rows, columns] and rows of the work matrix are contiguous: Triton deals out the last axis first, so that a
+thread holds several columns of some rows, and a sum over rows takes few exchanges between threads.
 """
 
 import triton
@@ -12,6 +11,8 @@ import triton.language as tl
 # 4096 of the largest do not overflow, and what is smaller than that (2**-108 of the column's largest) counts as zero.
 SCALE = tl.constexpr(48)
 FLUSH = tl.constexpr(2.0**-60)
+# The smallest side of a product of the tensor cores; T is assembled from triangles of this size.
+SIDE = tl.constexpr(16)
 
 
 @triton.jit
@@ -20,21 +21,21 @@ def add_pairs(a0, b0, a1, b1):
 
 
 @triton.jit
-def reflect(tile, j, cols, rows, PAIRED: tl.constexpr):
-    """Column j's reflector (larfg) applied to the columns after it: the tile with v below the diagonal, and tau.
+def reflect(tile, j, rows, cols, PAIRED: tl.constexpr):
+    """Column j's reflector (larfg), v, applied to the columns after it: the tile, tau, and V^T v of those before it.
 
     With x column j below row j, one pass over the rows yields x^T A and row j of A; the norm, tau and v^T A follow.
     """
-    x = tl.sum(tl.where(cols[:, None] == j, tile, 0.0), axis=0)
+    x = tl.sum(tl.where(cols[None, :] == j, tile, 0.0), axis=1)
     below = tl.where(rows > j, x, 0.0)
     below = tl.where(tl.abs(below) < FLUSH, 0.0, below)
-    products = tile * below[None, :]
-    at_row = tl.where(rows[None, :] == j, tile, 0.0)
+    products = tile * below[:, None]
+    at_row = tl.where(rows[:, None] == j, tile, 0.0)
     if PAIRED:
-        s, r = tl.reduce((products, at_row), 1, add_pairs)
+        s, r = tl.reduce((products, at_row), 0, add_pairs)
     else:
-        s = tl.sum(products, axis=1)
-        r = tl.sum(at_row, axis=1)
+        s = tl.sum(products, axis=0)
+        r = tl.sum(at_row, axis=0)
     sigma = tl.sum(tl.where(cols == j, s, 0.0), axis=0)
     alpha = tl.sum(tl.where(cols == j, r, 0.0), axis=0)
     norm = tl.sqrt_rn(alpha * alpha + sigma)
@@ -43,9 +44,36 @@ def reflect(tile, j, cols, rows, PAIRED: tl.constexpr):
     tau = tl.where(reflected, tl.div_rn(beta - alpha, tl.where(reflected, beta, 1.0)), 0.0)
     scale = tl.where(reflected, tl.div_rn(1.0, tl.where(reflected, alpha - beta, 1.0)), 0.0)
     v = tl.where(rows == j, 1.0, below * scale)
-    step = tl.where(cols > j, tau * (r + s * scale), 0.0)
+    along = r + s * scale  # v^T A
+    step = tl.where(cols > j, tau * along, 0.0)
     done = tl.where(rows > j, v, tl.where(rows == j, beta, x))
-    return tl.where(cols[:, None] == j, done[None, :], tile - step[:, None] * v[None, :]), tau
+    return tl.where(cols[None, :] == j, done[:, None], tile - v[:, None] * step[None, :]), tau, along
+
+
+@triton.jit
+def join_pairs(t, gram, SIZE: tl.constexpr, PRECISION: tl.constexpr):
+    """T of every 2 SIZE reflectors from those of SIZE on the diagonal of t, and gram = V^T V above it (larft).
+
+    T of two blocks is T1 and T2 with -T1 (V1^T V2) T2 beside them: LAPACK 3.12's dlarft, here for all pairs at once.
+    """
+    index = tl.arange(0, SIDE) // SIZE
+    left = index[:, None]
+    beside = tl.where((left % 2 == 0) & (index[None, :] == left + 1), gram, 0.0)
+    return t - tl.dot(tl.dot(t, beside, input_precision=PRECISION), t, input_precision=PRECISION)
+
+
+@triton.jit
+def join_triangles(t, gram, FROM: tl.constexpr, PRECISION: tl.constexpr):
+    """T of SIDE reflectors, from those of every FROM of them."""
+    if FROM <= 1:
+        t = join_pairs(t, gram, 1, PRECISION)
+    if FROM <= 2:
+        t = join_pairs(t, gram, 2, PRECISION)
+    if FROM <= 4:
+        t = join_pairs(t, gram, 4, PRECISION)
+    if FROM <= 8:
+        t = join_pairs(t, gram, 8, PRECISION)
+    return t
 
 
 @triton.jit
@@ -62,16 +90,3 @@ def times_power(x, exponent):
     half = exponent >> 1
     rest = exponent - half
     return x * ((half + 127) << 23).to(tl.float32, bitcast=True) * ((rest + 127) << 23).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def triangle(gram, taus, index, COUNT: tl.constexpr):
-    """T of COUNT reflectors (larft, forward columnwise) from gram = V^T V and their taus, all by `index`."""
-    t = tl.zeros_like(gram)
-    for j in tl.static_range(COUNT):
-        row = tl.sum(tl.where((index[:, None] == j) & (index[None, :] < j), gram, 0.0), axis=0)
-        tau = tl.sum(tl.where(index == j, taus, 0.0), axis=0)
-        column = -tau * tl.sum(t * row[None, :], axis=1)
-        column = tl.where(index == j, tau, tl.where(index < j, column, 0.0))
-        t = tl.where(index[None, :] == j, column[:, None], t)
-    return t

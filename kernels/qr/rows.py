@@ -1,0 +1,37 @@
+"""The leaf kernel of rows.cu: compiled by NVRTC, once a device and setting, and launched beside the Triton kernels."""
+
+import functools
+from importlib.resources import files
+from typing import Any, Final
+
+import torch
+
+from qrprof.kernels.qr.configs import Rows
+
+LEAF: Final = 32  # as in rows.cu
+LEAST_CAPABILITY: Final = (9, 0)  # clusters of blocks
+
+
+@functools.lru_cache
+def usable(device: torch.device) -> bool:
+    """Whether this torch compiles CUDA C++ for this device."""
+    compiles = device.type == "cuda" and hasattr(torch.cuda, "_compile_kernel")
+    return compiles and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+
+
+@functools.lru_cache
+def kernel(config: Rows, device: torch.device) -> Any:
+    source = files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
+    macros = {"ROWS": config.each, "THREADS": config.threads, "CLUSTER": config.cluster}
+    with torch.cuda.device(device):
+        return torch.cuda._compile_kernel(
+            source, "qrprof_geqr2_larft_rows", nvcc_options=[f"-D{name}={value}" for name, value in macros.items()]
+        )
+
+
+def factor_leaf(work: torch.Tensor, tau: torch.Tensor, t: torch.Tensor, leaf: int, config: Rows) -> None:
+    """Factor columns leaf .. leaf + LEAF of the work matrices, (batch, m, ld); T to t's first LEAF rows and columns."""
+    batch, m, ld = work.shape
+    arguments = [work, tau, t, m, ld, tau.shape[1], leaf, t.stride(1), t.stride(0)]
+    threads = config.threads + (32 if config.cluster > 1 else 0)  # MEANWHILE in rows.cu
+    kernel(config, work.device)((batch * config.cluster, 1, 1), (threads, 1, 1), arguments)
