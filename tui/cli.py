@@ -36,6 +36,7 @@ COMMANDS = (
     Entry("path", "qrprof.tui.commands.path", "Show the critical path: what the step waits for."),
     Entry("predictions", "qrprof.tui.commands.predictions", "Compare what was predicted with what was measured."),
     Entry("bench", "qrprof.tui.commands.bench", "Time the included kernels against the libraries'."),
+    Entry("kernels", "qrprof.tui.commands.kernels", "Compile the included kernels ahead."),
     Entry("task", "qrprof.tui.commands.task", "Make, list and show what candidate kernels are judged by."),
     Entry("gate", "qrprof.tui.commands.gate", "Judge whether a candidate kernel is right, and faster."),
     Entry("verdict", "qrprof.tui.commands.verdict", "Show what the gate found of a candidate."),
