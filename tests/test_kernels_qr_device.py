@@ -1,6 +1,8 @@
 """The QR kernels on a GPU, as the dispatch serves them and as the lane itself does: right on every kind of input and
 size, and safe beside whatever else the device is doing."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +35,24 @@ SERVED: Final = (
 SQUARE: Final = (*(1, 2, 3, 31, 33, 100, 176, 250, 352, 513, 768, 1000), *(1536, 3000))
 TALL_AND_WIDE: Final = ((2, 4096, 64), (12, 2000, 32), (12, 64, 300))
 BATCHES: Final = ((), (1,), (7,), (133,), (2, 3))
+WARMED: Final = (
+    *("12x60x40 12x200x200", "12x500x450", "12x90x300 12x300x100", "10x1000", "2x3000 12x513", "133x300x200 133x33"),
+    *("2x4096x64 12x2000x32 12x64x300", "40x176 2x2048"),
+)
 Result = Sequence[Tensor]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Several processes fill Triton's cache: one alone would compile for minutes."""
+    warm = [sys.executable, "-m", "qrprof", "kernels", "warm"]
+    children = [subprocess.Popen([*warm, *shapes.split()], stderr=subprocess.PIPE, text=True) for shapes in WARMED]
+    try:
+        ended = [(child.communicate(timeout=240)[1], child.returncode) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert not [said for said, code in ended if code]
 
 
 @pytest.fixture(params=[qr, gpu], ids=["dispatch", "lane"])
