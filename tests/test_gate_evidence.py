@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qrprof.planner import ledger
@@ -128,6 +128,7 @@ def kept(connection: sqlite3.Connection, *outcomes: Outcome, task: str = "qr-sma
 def test_every_verdict_comes_back_as_it_was(connection: sqlite3.Connection) -> None:
     numbers = count()
 
+    @settings(max_examples=40)
     @given(VERDICTS, TEXTS, st.none() | TEXTS)
     def comes_back(verdict: Verdict, file: str, parent: str | None) -> None:
         verdict = replace(verdict, id=f"{next(numbers)} {verdict.id}")

@@ -155,5 +155,5 @@ def test_no_text_is_an_error(text: str) -> None:
 
 
 def test_our_own_sources_can_all_be_read() -> None:
-    for path in Path(__file__).parent.glob("*.py"):
+    for path in Path(__file__).parent.glob("test_gate_*.py"):
         assert not [one for one in said(path.read_text(encoding="utf-8")) if "does not parse" in one]

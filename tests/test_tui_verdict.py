@@ -131,6 +131,13 @@ def test_without_a_finding_nothing_but_a_pass_passes(show: Show, outcome: Any) -
     assert "skipped timing: 3 of 8 cases" in text
 
 
+def test_a_pass_that_was_not_timed_claims_no_speed(show: Show) -> None:
+    untimed = replace(PASSED, times=(), costs=PASSED.costs[:7], speedup=None, over_parent=None, noise=None, needed=None)
+    text = words(show(PASSED.id, of=(untimed,)))
+    assert text.startswith("PASS: not timed why nothing was found in 210 of 210 checks in 7 stages verdict")
+    assert "not run timing, holdout" in text
+
+
 def test_what_disturbed_the_times_is_remarked(show: Show) -> None:
     environment = dict(PASSED.environment) | {"load before": "1.70"}
     text = words(show(PASSED.id, of=(replace(PASSED, environment=environment),)))
