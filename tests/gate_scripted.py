@@ -36,7 +36,7 @@ class Script:
     trip_ns: float = 20_000.0  # of a call's inputs and outputs
     spread: float = 0.01  # of a request's time
     hidden: float = 0.0  # share of the cost that the child's clock does not see
-    signs: tuple[Sign, ...] = ()  # of every watched request
+    watched: Callable[[int], tuple[Sign, ...]] = lambda number: ()  # signs of a watched request, by its number
     late: tuple[Sign, ...] = ()  # of every watched call
     peak_bytes: int | None = 0
     kernels: tuple[str, ...] | None = None  # that run
@@ -76,7 +76,7 @@ class ScriptedWorker:
             calls,
             wall_ns=work + trip,
             testimony_ns=round(work * (1 - self.script.hidden)),
-            signs=self.script.signs if watch else (),
+            signs=self.script.watched(self.requests) if watch else (),
             kernels=self.script.kernels if watch else None,
             peak_bytes=self.script.peak_bytes if watch else None,
         )

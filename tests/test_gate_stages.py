@@ -172,6 +172,14 @@ def test_wrong_in_the_holdout_is_told_without_a_case_or_a_number(
     assert not any(character.isdigit() for character in finding.detail)
 
 
+def test_a_suspect_uses_no_query_of_the_holdout(tmp_path: Path) -> None:
+    def query() -> int:
+        raise AssertionError("the holdout is for finalists")
+
+    verdict = gate(tmp_path, fast(hidden=0.5), lane=Lane(query=query))
+    assert (verdict.outcome, verdict.costs[-1].stage, verdict.holdout_queries) == ("SUSPECT", "timing", 0)
+
+
 def test_a_holdout_that_is_used_up_is_unknown(tmp_path: Path) -> None:
     verdict = gate(tmp_path, fast(), lane=Lane(query=lambda: None))
     assert (verdict.outcome, verdict.holdout_queries) == ("UNKNOWN", 0)
@@ -335,7 +343,7 @@ WATCHED = ("global-state", "threads", "patched", "import", "harness", "uninitial
 
 @pytest.mark.parametrize("detector", WATCHED)
 def test_what_the_worker_saw_fails(tmp_path: Path, detector: Any) -> None:
-    verdict = gate(tmp_path, fast(signs=(Sign(detector, "seen"),)))
+    verdict = gate(tmp_path, fast(watched=lambda number: (Sign(detector, "seen"),)))
     assert (verdict.outcome, found(verdict)) == ("FAIL", {detector})
 
 
@@ -346,10 +354,19 @@ def test_what_the_worker_saw_of_a_call_fails(tmp_path: Path, detector: Any) -> N
     assert {finding.case for finding in verdict.findings} == {"16x8", "8x12"}
 
 
+def test_what_is_changed_in_a_later_call_is_seen(tmp_path: Path) -> None:
+    def late(number: int) -> tuple[Sign, ...]:
+        return (Sign("patched", "Tensor.clone"),) if number > 10 else ()
+
+    verdict = gate(tmp_path, fast(watched=late))
+    assert (verdict.outcome, found(verdict), verdict.costs[-1].stage) == ("FAIL", {"patched"}, "replay")
+
+
 def test_memory_beyond_the_stock_ops_fails(tmp_path: Path) -> None:
     assert found(gate(tmp_path, fast(peak_bytes=400 << 20))) == {"memory"}
-    assert found(gate(tmp_path, fast(peak_bytes=20 << 20))) == set()
-    assert found(gate(tmp_path, fast(peak_bytes=None))) == set()
+    within, unknown = (gate(tmp_path, fast(peak_bytes=peak)) for peak in (20 << 20, None))
+    assert found(within) == found(unknown) == set()
+    assert [time.peak_bytes for time in (*within.times, *unknown.times)] == [10 << 20, 10 << 20, None, None]
 
 
 @pytest.mark.parametrize(
@@ -446,7 +463,8 @@ def test_a_parent_three_times_as_slow_is_beaten(tmp_path: Path, seed: int) -> No
 
 def test_a_time_below_what_any_call_takes_is_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MOST_CALLS", 4)
-    verdict = gate(tmp_path, Script(lambda: softmax, cost_ns=50, trip_ns=100))
+    stock = Script(lambda: stock_of(SOFTMAX), spread=0.0)
+    verdict = gate(tmp_path, Script(lambda: softmax, cost_ns=50, spread=0.0), stock=stock)
     assert (verdict.outcome, found(verdict)) == ("FAIL", {"impossible-time"})
 
 
@@ -460,6 +478,13 @@ def test_calls_that_drown_in_the_round_trip_are_unknown(tmp_path: Path, monkeypa
     stock = Script(lambda: stock_of(SOFTMAX), cost_ns=10, trip_ns=1e6, spread=0.3)
     verdict = gate(tmp_path, fast(trip_ns=1e6, spread=0.3), stock=stock)
     assert (verdict.outcome, found(verdict)) == ("UNKNOWN", {"noise"})
+
+
+def test_a_machine_that_is_too_busy_for_the_rounds_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "PATIENCE_NS", 5e7)
+    verdict = gate(tmp_path, fast())
+    assert (verdict.outcome, found(verdict)) == ("UNKNOWN", {"noise"})
+    assert verdict.times == ()
 
 
 def test_a_winner_that_does_not_win_again_is_not_promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from gate_scripted import SOFTMAX, Clock, Script, ScriptedWorker, softmax, stock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qrprof.planner.gate import rounds
 from qrprof.planner.gate.readings import Reading, deviation, impossible, logs, mismatch, nets
 from qrprof.planner.gate.replies import Built, Worker
 from qrprof.planner.gate.rounds import CANDIDATE, PARENT, REQUEST_NS, STOCK, Legs, calls_of, measure, pairs
@@ -146,15 +147,20 @@ def nothing() -> None:
     return
 
 
-def test_legs_take_turns_there_and_back_on_the_same_new_inputs() -> None:
+def rounds_of(trial: Trial, legs: Legs, calls: int, count: int) -> None:
+    for _ in range(count):
+        measure(trial, legs, {case.name: calls for case in SOFTMAX.development})
+
+
+def test_legs_take_turns_there_and_back_on_the_same_new_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "UNTIMED", 0.0)
     trial, made, log = field_of({STOCK: 6e6, PARENT: 6e6, CANDIDATE: 6e6})
-    legs = Legs(made)
-    calls = {case.name: 1 for case in SOFTMAX.development}
-    measure(trial, legs, calls, 4, nothing)
+    legs = Legs(made, nothing)
+    rounds_of(trial, legs, 1, 4)
     timed = [reading for readings in legs.readings.values() for reading in readings]
     assert len(timed) == 4 * 2 * 2 * 3  # rounds, cases, ways, legs
     assert {reading.calls for reading in timed} == {1}
-    groups = [log[at : at + 3] for at in range(0, len(log), 3)]  # untimed requests are asked of all legs as well
+    groups = [log[at : at + 3] for at in range(0, len(log), 3)]
     assert all({name for name, *_ in group} == set(made) for group in groups)
     assert all(group[0][2] is group[1][2] is group[2][2] for group in groups)
     assert len({id(group[0][2]) for group in groups}) == len(groups)  # alive in the log: no id is taken twice
@@ -168,8 +174,8 @@ def test_a_request_holds_as_many_short_calls_as_last_and_not_always_the_same_num
     trial, made, _ = field_of({STOCK: 1e5, CANDIDATE: 5e5})
     case = SOFTMAX.development[0]
     assert calls_of(trial, list(made.values()), case) == math.ceil(REQUEST_NS / 1e5)
-    legs = Legs(made)
-    measure(trial, legs, {case.name: 5 for case in SOFTMAX.development}, 6, nothing)
+    legs = Legs(made, nothing)
+    rounds_of(trial, legs, 5, 6)
     counts = {reading.calls for readings in legs.readings.values() for reading in readings}
     assert counts <= set(range(5, 8))
     assert len(counts) > 1
@@ -183,14 +189,14 @@ def test_one_call_that_lasts_is_a_request() -> None:
 def test_the_l2_is_flushed_before_every_timed_request() -> None:
     trial, made, _ = field_of({STOCK: 6e6, CANDIDATE: 6e6})
     flushed: list[int] = []
-    measure(trial, Legs(made), {case.name: 1 for case in SOFTMAX.development}, 3, lambda: flushed.append(1))
-    assert len(flushed) == 3 * 2 * 2 * 2
+    rounds_of(trial, Legs(made, lambda: flushed.append(1)), 1, 3)
+    assert len(flushed) == 3 * 2 * 2 * 3  # rounds, cases, ways; two legs and the round trip
 
 
 def test_pairs_carry_the_cases_weights() -> None:
     trial, made, _ = field_of({STOCK: 6e6, CANDIDATE: 2e6})
-    legs = Legs(made)
-    measure(trial, legs, {case.name: 1 for case in SOFTMAX.development}, 3, nothing)
+    legs = Legs(made, nothing)
+    rounds_of(trial, legs, 1, 3)
     found = pairs(trial, legs, CANDIDATE, STOCK)
     assert found is not None
     assert {name: one.weight for name, one in found.items()} == {"16x8": 0.4, "8x12": 0.6}
@@ -200,12 +206,32 @@ def test_pairs_carry_the_cases_weights() -> None:
 
 def test_every_answer_of_the_candidate_is_checked_and_the_first_wrong_request_kept() -> None:
     trial, made, log = field_of({STOCK: 6e6, CANDIDATE: 6e6})
-    legs = Legs(made)
+    legs = Legs(made, nothing)
     worker = made[CANDIDATE]
     assert isinstance(worker, Recorded)
     worker.candidate = lambda x, dim, half: softmax(x, dim) * 1.01
-    measure(trial, legs, {case.name: 2 for case in SOFTMAX.development}, 2, nothing)
+    rounds_of(trial, legs, 2, 2)
     asked = sum(count for name, count, _ in log if name == CANDIDATE)
     assert legs.checked.checked == asked
     assert sum(finding.detector == "wrong" for finding in legs.checked.findings) == asked
     assert legs.failing is not None
+
+
+def test_the_round_trip_is_the_stock_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, made, _ = field_of({STOCK: 6e6, CANDIDATE: 6e6})
+    worker = made[CANDIDATE]
+    assert isinstance(worker, Recorded)
+    monkeypatch.setattr(worker, "echo", lambda inputs, outputs: 10**9)
+    legs = Legs(made, nothing)
+    rounds_of(trial, legs, 1, 1)
+    assert {reading.echo_ns for readings in legs.readings.values() for reading in readings} == {20_000}
+
+
+def test_requests_that_are_not_timed_come_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "UNTIMED", 1.0)
+    trial, made, log = field_of({STOCK: 6e6, CANDIDATE: 6e6})
+    legs = Legs(made, nothing)
+    rounds_of(trial, legs, 1, 3)
+    assert len(log) == 3 * 2 * 2 * (2 + 1)
+    assert sum(len(readings) for readings in legs.readings.values()) == 3 * 2 * 2 * 2
+    assert legs.checked.checked == sum(count for name, count, _ in log if name == CANDIDATE)

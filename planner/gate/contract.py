@@ -25,7 +25,10 @@ def contract(trial: Trial) -> Checked:
 
 def of_case(trial: Trial, case: TaskCase) -> Checked:
     round_ = trial.ask([trial.draw(case) for _ in range(CALLS)], watch=True)
-    found = judged(trial.task, round_, STAGE) + Checked((*memory(round_, case), *engagement(trial, round_, case)))
+    peak = round_.reply.peak_bytes
+    known = {} if peak is None else {case.name: peak // len(round_.asked)}
+    found = judged(trial.task, round_, STAGE)
+    found += Checked((*memory(round_, case), *engagement(trial, round_, case)), peak_bytes=known)
     return with_cause(trial, found, [round_], STAGE)
 
 

@@ -6,10 +6,10 @@ stock op, or of the parent candidate, is no fault of the candidate's.
 
 import hashlib
 import random
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter_ns
@@ -73,8 +73,7 @@ class Run:
     trial: Trial | None = None
     timed: Timed = field(default_factory=lambda: Timed(Checked()))
     queries: int = 0
-    same_bits: bool = True
-    findings: list[Finding] = field(default_factory=list)
+    seen: Checked = field(default_factory=Checked)  # of all stages together
     costs: list[StageCost] = field(default_factory=list)
 
     def begun(self) -> Trial:
@@ -116,7 +115,7 @@ class Run:
         flush = flusher(self.task.device)
         against = Against(self.stock(), parent, self.peaks, self.lane.tries, self.clock, flush)
         self.timed = timing(self.begun(), against)
-        return self.timed.checked + Checked(fallback(self.timed, self.same_bits and self.timed.checked.same_bits))
+        return self.timed.checked + Checked(fallback(self.timed, (self.seen + self.timed.checked).same_bits))
 
     def holdout(self) -> Checked:
         """Pass or fail alone: what a candidate does wrong here, and on which case, is not told."""
@@ -153,8 +152,7 @@ class Run:
         start = self.clock()
         checked = self.checked(stage)
         self.costs.append(StageCost(stage, (self.clock() - start) / 1e9, checked.checked, checked.of))
-        self.findings += checked.findings
-        self.same_bits = self.same_bits and checked.same_bits
+        self.seen += checked
         return not any(finding.outcome in ENDS for finding in checked.findings)
 
     def checked(self, stage: Stage) -> Checked:
@@ -193,17 +191,19 @@ def run_gate(
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="qrprof-gate-")))
         run = Run(task, source, parent, workers, clock, seeds, lane, peaks, stack, folder)
         for stage in STAGES[: STAGES.index(until) + 1]:
+            if stage == "holdout" and outcome_of(run.seen.findings) != "PASS":
+                break
             say(stage)
             if not run.step(stage):
                 break
         layer = run.candidate.layer if run.candidate else "none"
     return Verdict(
-        id=f"{sha256[:8]}-{secrets.token_hex(3)}",
+        id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{sha256[:8]}",
         task=task.id,
         candidate=sha256,
-        outcome=outcome_of(run.findings),
-        findings=tuple(run.findings),
-        times=run.timed.times,
+        outcome=outcome_of(run.seen.findings),
+        findings=run.seen.findings,
+        times=tuple(replace(time, peak_bytes=run.seen.peak_bytes.get(time.case)) for time in run.timed.times),
         costs=tuple(run.costs),
         layer=layer,
         holdout_queries=run.queries,

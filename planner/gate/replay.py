@@ -35,3 +35,4 @@ def asked(trial: Trial) -> Iterator[Round]:
     for _ in range(trial.rng.randint(*REQUESTS)):
         case = trial.rng.choice(cases)
         yield trial.ask([trial.draw(case) for _ in range(trial.rng.randint(*CALLS))])
+    yield trial.ask([trial.draw(trial.rng.choice(cases))], watch=True)  # what was changed since the contract stage

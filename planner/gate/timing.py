@@ -1,5 +1,6 @@
-"""The timing stage: the noise of stock against stock, the candidate against stock and its parent, and a winner again.
+"""The timing stage: the candidate against stock and its parent, stock against stock for the noise, a winner once more.
 
+Noise is measured in the same rounds, since a busy machine changes from one minute to the next, and looked at first.
 What is shown of a winner is its second timing, in a new process: the first was chosen for being good.
 """
 
@@ -10,6 +11,7 @@ from typing import Final
 
 from qrprof.planner.gate.diagnose import with_cause
 from qrprof.planner.gate.floor import floor_ns
+from qrprof.planner.gate.judge import judged
 from qrprof.planner.gate.promote import Decision, decide
 from qrprof.planner.gate.readings import impossible, logs, mismatch, nets
 from qrprof.planner.gate.records import CaseTime, Finding, Interval, TaskCase
@@ -19,9 +21,10 @@ from qrprof.planner.gate.stats import Noise, interval, noise_of, standard_error,
 from qrprof.planner.gate.trial import Checked, Trial, failure
 from qrprof.profiler.devices import Peaks
 
-BUDGET_NS: Final = 3e9  # of one measurement: more rounds where they are short
+BUDGET_NS: Final = 4e9  # of one measurement: more rounds where they are short
 FEWEST_ROUNDS, MOST_ROUNDS = 8, 24
-HOPELESS: Final = 0.5  # of noise
+PATIENCE_NS: Final = 120e9  # after which a measurement ends with the rounds that it has
+HOPELESS: Final = 0.5  # of noise: more rounds do not help
 FURTHER: Final = 2  # times as many rounds, once, where the first do not decide
 
 
@@ -48,7 +51,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """Of one measurement: a decision, or why there is none."""
 
     decision: Decision
@@ -58,75 +61,78 @@ class Outcome:
 
     @property
     def undecided(self) -> bool:
-        """More rounds could decide it: they do not where the machine is too noisy altogether."""
         return self.decision.outcome == "UNKNOWN" and self.noise is not None and self.noise.fraction < HOPELESS
 
 
 DROWNED: Final = Decision("UNKNOWN", "noise", "calls are too short beside the round trip to a process to be timed", 1.0)
+BUSY: Final = Decision("UNKNOWN", "noise", f"fewer than {FEWEST_ROUNDS} rounds in {PATIENCE_NS / 1e9:.0f} s", 1.0)
 
 
 def timing(trial: Trial, against: Against) -> Timed:
     """Raises Ended."""
-    null = Legs({STOCK: trial.stock, TWIN: against.twin})
     legs = legs_of(trial, against, trial.candidate)
-    calls = {case.name: calls_of(trial, [*legs.workers.values(), against.twin], case) for case in cases(trial)}
-    rounds = fill(trial, null, calls, against)
-    measure(trial, legs, calls, rounds, against.flush)
-    outcome = judge(trial, null, legs, against.tries)
-    if outcome.undecided and not legs.checked.failed:
-        for one in (null, legs):
-            measure(trial, one, calls, FURTHER * rounds, against.flush)
-        outcome = judge(trial, null, legs, against.tries)
-    if outcome.decision.outcome == "PASS" and not legs.checked.failed:
+    calls = {case.name: calls_of(trial, list(legs.workers.values()), case) for case in trial.task.development}
+    rounds = fill(trial, legs, calls, against.clock)
+    result = judge(trial, legs, against.tries)
+    if result.undecided and not legs.checked.failed:
+        repeat(trial, legs, calls, FURTHER * rounds, against.clock)
+        result = judge(trial, legs, against.tries)
+    if result.decision.outcome == "PASS" and not legs.checked.failed:
         with trial.fresh() as worker:
             again = legs_of(trial, against, worker)
             again.checked += legs.checked
-            for case in cases(trial):
+            for case in trial.task.development:
                 calls_of(trial, [worker], case)  # warms it up
-            measure(trial, again, calls, rounds, against.flush)
-        legs, outcome = again, judge(trial, null, again, against.tries)
-    return told(trial, legs, outcome, calls, against.peaks)
+            repeat(trial, again, calls, rounds, against.clock)
+        legs, result = again, judge(trial, again, against.tries)
+    legs.checked += judged(trial.task, trial.ask([trial.draw(trial.task.development[0])], watch=True), STAGE)
+    return told(trial, legs, result, calls, against.peaks)
 
 
 def legs_of(trial: Trial, against: Against, candidate: Worker) -> Legs:
     parent = {PARENT: against.parent} if against.parent else {}
-    return Legs({STOCK: trial.stock, **parent, CANDIDATE: candidate})
+    return Legs({STOCK: trial.stock, TWIN: against.twin, **parent, CANDIDATE: candidate}, against.flush)
 
 
-def cases(trial: Trial) -> tuple[TaskCase, ...]:
-    return trial.task.development
-
-
-def fill(trial: Trial, legs: Legs, calls: Mapping[str, int], against: Against) -> int:
-    """Measure for about the budget; the number of rounds that this took."""
-    start = against.clock()
-    measure(trial, legs, calls, 1, against.flush)
-    one = max(against.clock() - start, 1)
+def fill(trial: Trial, legs: Legs, calls: Mapping[str, int], clock: Callable[[], int]) -> int:
+    """Measure for about the budget; the number of rounds that this was to take."""
+    start = clock()
+    measure(trial, legs, calls)
+    one = max(clock() - start, 1)
     rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, int(BUDGET_NS / one)))
-    measure(trial, legs, calls, rounds - 1, against.flush)
+    repeat(trial, legs, calls, rounds - 1, clock)
     return rounds
 
 
-def judge(trial: Trial, null: Legs, legs: Legs, tries: int) -> Outcome:
+def repeat(trial: Trial, legs: Legs, calls: Mapping[str, int], rounds: int, clock: Callable[[], int]) -> None:
+    start = clock()
+    for _ in range(rounds):
+        if clock() - start < PATIENCE_NS:
+            measure(trial, legs, calls)
+
+
+def judge(trial: Trial, legs: Legs, tries: int) -> Result:
     """The decision is over the parent where there is one."""
-    twins, over_stock = pairs(trial, null, TWIN, STOCK), pairs(trial, legs, CANDIDATE, STOCK)
+    if len(legs.of(STOCK, trial.task.development[0])) < 2 * FEWEST_ROUNDS:
+        return Result(BUSY)
+    twins, over_stock = pairs(trial, legs, TWIN, STOCK), pairs(trial, legs, CANDIDATE, STOCK)
     over_parent = pairs(trial, legs, CANDIDATE, PARENT) if PARENT in legs.workers else None
     if twins is None or over_stock is None or (over_parent is None and PARENT in legs.workers):
-        return Outcome(DROWNED)
+        return Result(DROWNED)
     noise, decisive = noise_of(twins), over_parent or over_stock
     base = "the parent" if over_parent else "the stock op"
     decision = decide(together(decisive), noise, standard_error(decisive), tries, base)
-    return Outcome(decision, noise, together(over_stock), together(over_parent) if over_parent else None)
+    return Result(decision, noise, together(over_stock), together(over_parent) if over_parent else None)
 
 
-def told(trial: Trial, legs: Legs, outcome: Outcome, calls: Mapping[str, int], peaks: Peaks | None) -> Timed:
+def told(trial: Trial, legs: Legs, result: Result, calls: Mapping[str, int], peaks: Peaks | None) -> Timed:
     checked = with_cause(trial, legs.checked, [legs.failing] if legs.failing else [], STAGE)
-    decision = outcome.decision
+    decision, cases = result.decision, trial.task.development
     decided = [failure(decision.detector, STAGE, decision.detail, None, decision.outcome)] if decision.detector else []
     checked += Checked((*shape_dependent(checked), *clocks(trial, legs, peaks), *decided))
-    times = () if outcome.speedup is None else tuple(case_time(legs, case, calls[case.name]) for case in cases(trial))
-    noise = outcome.noise.fraction if outcome.noise else None
-    return Timed(checked, times, outcome.speedup, outcome.over_parent, noise, decision.needed)
+    times = () if result.speedup is None else tuple(case_time(legs, case, calls[case.name]) for case in cases)
+    noise = result.noise.fraction if result.noise else None
+    return Timed(checked, times, result.speedup, result.over_parent, noise, decision.needed)
 
 
 def shape_dependent(checked: Checked) -> Iterator[Finding]:
@@ -137,7 +143,7 @@ def shape_dependent(checked: Checked) -> Iterator[Finding]:
 
 
 def clocks(trial: Trial, legs: Legs, peaks: Peaks | None) -> Iterator[Finding]:
-    for case in cases(trial):
+    for case in trial.task.development:
         ours, stock = legs.of(CANDIDATE, case), legs.of(STOCK, case)
         if detail := mismatch(ours, stock):
             yield failure("clock-mismatch", STAGE, detail, case.name, "SUSPECT")
@@ -146,7 +152,7 @@ def clocks(trial: Trial, legs: Legs, peaks: Peaks | None) -> Iterator[Finding]:
 
 
 def case_time(legs: Legs, case: TaskCase, calls: int) -> CaseTime:
-    by_leg = {leg: tuple(nets(legs.of(leg, case))) for leg in legs.workers}
+    by_leg = {leg: tuple(nets(legs.of(leg, case))) for leg in legs.workers if leg != TWIN}
     ratios = logs(legs.of(STOCK, case), legs.of(CANDIDATE, case)) or ()
     parent = median(by_leg[PARENT]) if PARENT in by_leg else None
     stock, candidate = median(by_leg[STOCK]), median(by_leg[CANDIDATE])

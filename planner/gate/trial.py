@@ -4,9 +4,9 @@ Expected values exist in this process and the stock op's alone.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -92,6 +92,7 @@ class Checked:
     checked: int = 0
     of: int = 0
     same_bits: bool = True  # as the stock op, on every call
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)  # of a call by case, where it was looked at
 
     def __add__(self, other: "Checked") -> "Checked":
         return Checked(
@@ -99,6 +100,7 @@ class Checked:
             self.checked + other.checked,
             self.of + other.of,
             self.same_bits and other.same_bits,
+            {**self.peak_bytes, **other.peak_bytes},
         )
 
     @property
