@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,15 @@ def test_text_of_a_candidate_is_not_obeyed(show: Show) -> None:
     finding = Finding("crash", "FAIL", "[bold]case\x1b[2J", "said \x1b[31m\n\u202eFAIL \ud800[/bold]", "build")
     text = words(show(FAILED.id, of=(replace(FAILED, findings=(finding,)),)))
     assert "build stage, [bold]case[2J: crash: said [31m FAIL [/bold]" in text
+
+
+def test_a_file_that_is_no_longer_what_was_judged_is_told(show: Show, tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "fast.py").write_text("pass\n")
+    same = replace(PASSED, candidate=sha256(b"pass\n").hexdigest())
+    assert "the file has changed since" not in show(PASSED.id, of=(same,))
+    (tmp_path / "kernels" / "fast.py").write_text("raise\n")
+    assert "the file has changed since)" in words(show(PASSED.id))
 
 
 # --- the list

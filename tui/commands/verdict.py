@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -170,7 +171,10 @@ def facts(kept: Kept) -> list[tuple[str, str]]:
     left = [stage for stage in STAGES if stage not in reached]
     found = [
         ("verdict", f"{verdict.id}, {kept.made_at}, qrprof {kept.version}"),
-        ("candidate", f"{kept.file} (sha256 {verdict.candidate[:SHA]})"),
+        (
+            "candidate",
+            f"{kept.file} (sha256 {verdict.candidate[:SHA]}{'; the file has changed since' * changed(kept)})",
+        ),
         ("parent", kept.parent or "none"),
         ("task", verdict.task),
         ("sandbox", verdict.layer),
@@ -188,6 +192,14 @@ def facts(kept: Kept) -> list[tuple[str, str]]:
     if left:
         found.append(("not run", ", ".join(left)))
     return found + [("skipped", text) for text in verdict.skipped]
+
+
+def changed(kept: Kept) -> bool:
+    """Whether the candidate's file, where it is still there, is no longer what was judged."""
+    try:
+        return sha256(Path(kept.file).read_bytes()).hexdigest() != kept.verdict.candidate
+    except OSError:
+        return False
 
 
 # --- tables
