@@ -1,7 +1,7 @@
 """Candidates that crash, hang, forge and flood: each ends for its reason, and nothing of it is left running."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class Hostile(NamedTuple):
 
 MIB = 1 << 20
 LIMITS = Limits(wall_s=20, build_s=20, memory_bytes=256 * MIB, tasks=60, disk_bytes=64 * MIB)
-IMPATIENT = Limits(wall_s=1.5, build_s=1.5)
+IMPATIENT = Limits(wall_s=1, build_s=1)
 RUBBISH = """
 for fd in range(3, 200):
     try:
@@ -109,15 +109,8 @@ def left_of(worker: ProcessWorker) -> list[psutil.Process]:
     return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.fixture(scope="module")
-def bystander(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessWorker]:
-    with started(written(tmp_path_factory.mktemp("honest"), ""), "cpu", Limits()) as worker:
-        worker.build()
-        yield worker
-
-
 @pytest.mark.parametrize("case", params(CALLS))
-def test_a_hostile_call_ends_its_worker_alone(case: Hostile, tmp_path: Path, bystander: ProcessWorker) -> None:
+def test_a_hostile_call_ends_its_worker_and_nothing_is_left(case: Hostile, tmp_path: Path) -> None:
     limits = IMPATIENT if case.reason == "hang" else LIMITS
     with started(written(tmp_path, case.body), "cpu", limits) as worker:
         worker.build()
@@ -129,7 +122,28 @@ def test_a_hostile_call_ends_its_worker_alone(case: Hostile, tmp_path: Path, bys
             worker.call([(torch.ones(3),)])
         assert again.value.reason == case.reason
     assert not worker.process.scratch.exists()
-    assert bystander.call([(torch.ones(3),)]).calls[0].outputs[0].tolist() == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_the_others_and_the_next_are_served(tmp_path: Path) -> None:
+    def one() -> list[float]:
+        return honest.call([(torch.ones(3),)]).calls[0].outputs[0].tolist()
+
+    (tmp_path / "honest").mkdir()
+    good, bad = written(tmp_path / "honest", ""), written(tmp_path, DAEMON + "os.kill(os.getpid(), 9)")
+    before = len(psutil.Process().children(recursive=True))
+    with started(good, "cpu", LIMITS) as honest:
+        honest.build()
+        with started(bad, "cpu", LIMITS) as hostile:
+            hostile.build()
+            with pytest.raises(Ended, match="SIGKILL"):
+                hostile.call([(torch.ones(3),)])
+            assert one() == [1, 1, 1]
+        assert one() == [1, 1, 1]
+    with started(good, "cpu", LIMITS) as honest:
+        honest.build()
+        assert one() == [1, 1, 1]
+    assert len(psutil.Process().children(recursive=True)) == before
 
 
 @pytest.mark.slow
@@ -155,6 +169,18 @@ def test_a_daemon_is_found_and_ended_in_every_layer(layer: Layer, tmp_path: Path
         left = worker.process.root.children(recursive=True)
         assert len(left) >= 3
     assert not any(process.is_running() for process in left)
+
+
+@pytest.mark.slow
+def test_folders_that_are_hard_to_remove_are_removed(tmp_path: Path) -> None:
+    deeper = "    os.mkdir('d')\n    os.chdir('d')\n"
+    body = f"here = os.getcwd()\nfor _ in range(3000):\n{deeper}os.chdir(here)\nos.chmod('d', 0)\ntime.sleep(0.3)"
+    with started(written(tmp_path, body), "cpu", LIMITS) as worker:
+        worker.build()
+        assert worker.call([(torch.ones(3),)]).calls[0].error is None
+        folder = worker.process.scratch
+        assert (folder / "d").exists()
+    assert not folder.exists()
 
 
 @pytest.mark.slow

@@ -223,6 +223,7 @@ def test_everything_ends_when_the_lifeline_is_cut(layer: Layer, tmp_path: Path) 
         held.close()
         keeper.wait()
         assert of_folder(tmp_path) == []
+        assert not tmp_path.exists()
 
 
 def test_everything_ends_when_the_gate_is_killed(layer: Layer, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ A script of its own with the standard library alone, so that it starts in a mome
 It starts the command, inside namespaces if asked, and waits until that ends, or has started too many tasks, or the
 other end of the lifeline closes, which it does however the gate ends. Then it kills every process below it, also those
 that have left their session and lost their parent, since it is the one that orphans are handed to. It ends as the
-command did.
+command did, or removes the command's folder.
 """
 
 import contextlib
@@ -59,6 +59,8 @@ def main() -> NoReturn:
         status = wait_for(child, lifeline, ended, settings["tasks"])
     finally:
         end_all(child)
+    if status is None:
+        os.execvp("rm", ["rm", "-rf", settings["folder"]])  # the gate may be gone and not do it
     finish(int((report and os.read(report, 20)) or status))
 
 
@@ -68,8 +70,8 @@ def let_go(passed: list[int]) -> None:
         os.close(fd)
 
 
-def wait_for(child: int, lifeline: int, ended: int, most: int) -> int:
-    """The child's wait status, or one with TOO_MANY for more than `most` tasks; 0 once the lifeline is cut."""
+def wait_for(child: int, lifeline: int, ended: int, most: int) -> int | None:
+    """The child's wait status, or one with TOO_MANY for more than `most` tasks; None once the lifeline is cut."""
     before = machine_tasks()
     while True:
         ready, _, _ = select.select([lifeline, ended], [], [], LOOK_S)
@@ -81,7 +83,7 @@ def wait_for(child: int, lifeline: int, ended: int, most: int) -> int:
                 if pid == child:
                     return status
         if lifeline in ready:
-            return 0
+            return None
 
 
 def reaped() -> list[tuple[int, int]]:

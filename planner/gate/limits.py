@@ -4,11 +4,14 @@ import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 from qrprof.planner.gate.records import Detector
 
+MOST_FILES = 50_000
+BLOCK = 512  # bytes, of st_blocks
 SPARE = 0.02  # of the machine's memory: a candidate that leaves no more is ended whatever its limit
 
 
@@ -75,16 +78,25 @@ def proportional_bytes(root: psutil.Process) -> int:
     return total
 
 
-def disk_exceeded(folder: Path, limits: Limits) -> tuple[Detector, str] | None:
-    """As `exceeded`, for the files of a folder."""
-    taken = sum(size_of(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)
-    if taken <= limits.disk_bytes:
-        return None
-    return "disk-full", f"it wrote {taken >> 20} MiB of files; {limits.disk_bytes >> 20} MiB are allowed"
+def disk_exceeded(folder: Path, output: IO[bytes], limits: Limits) -> tuple[Detector, str] | None:
+    """As `exceeded`, for the files of a folder and one more."""
+    files, taken = files_in(folder)
+    taken += os.fstat(output.fileno()).st_blocks * BLOCK
+    if files > MOST_FILES:
+        return "disk-full", f"it made more than {MOST_FILES} files"
+    if taken > limits.disk_bytes:
+        return "disk-full", f"it wrote {taken >> 20} MiB of files; {limits.disk_bytes >> 20} MiB are allowed"
+    return None
 
 
-def size_of(file: Path) -> int:
-    try:
-        return file.lstat().st_blocks * 512
-    except OSError:
-        return 0
+def files_in(folder: Path) -> tuple[int, int]:
+    """How many files and folders there are below a folder, and their bytes. What cannot be looked at does not count."""
+    files, taken, folders = 0, 0, [str(folder)]
+    while folders and files <= MOST_FILES:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                files += 1
+                taken += entry.stat(follow_symlinks=False).st_blocks * BLOCK
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return files, taken
