@@ -73,13 +73,16 @@ def factor_small(a: torch.Tensor, config: Small) -> tuple[torch.Tensor, torch.Te
     return h, tau
 
 
-def factor(a: torch.Tensor, config: Config) -> Factored:
-    """geqrf of (batch, m, n), not empty, left in work matrices with T for whoever forms or applies Q."""
+def factor(a: torch.Tensor, config: Config, stamps: list[torch.Tensor] | None = None) -> Factored:
+    """geqrf of (batch, m, n), not empty, left in work matrices with T for whoever forms or applies Q.
+
+    `stamps` takes the clocks of the CUDA leaf kernel's PROFILE variant, a tensor a launch.
+    """
     m, n = a.shape[1:]
     blocked = blocked_of(config, min(m, n))
     done = unfactored(a, blocked.width)
     for block in range(done.t.shape[1]):
-        end = factor_block(done, config, blocked, block)
+        end = factor_block(done, config, blocked, block, stamps)
         v = halves_of(done, block, blocked.outer) if end < n else None
         make_t(done, config, blocked, block, 1, v, of=LEAF if rows.usable(a.device) else SIDE)
         if end < n:
@@ -119,7 +122,9 @@ def finish(done: Factored, height: int, *, upper: bool) -> torch.Tensor:
     return h
 
 
-def factor_block(done: Factored, config: Config, blocked: Blocked, block: int) -> int:
+def factor_block(
+    done: Factored, config: Config, blocked: Blocked, block: int, stamps: list[torch.Tensor] | None
+) -> int:
     """Factor one block column, leaf by leaf, with T of the leaves on the diagonal of its own; the column it ends at."""
     work, tau, width = done.work, done.tau, done.width
     batch, m, ld = work.shape
@@ -130,7 +135,7 @@ def factor_block(done: Factored, config: Config, blocked: Blocked, block: int) -
     for leaf in range(start, end, size):
         t = done.t[:, block, leaf - start :, leaf - start :]
         if cuda:
-            rows.factor_leaf(work, tau, t, leaf, rows_of(config, batch, m - leaf))
+            rows.factor_leaf(work, tau, t, leaf, rows_of(config, batch, m - leaf), stamps)
         else:
             of = leaf_of(config, m - leaf)
             qrprof_geqr2_larft_leaf[(batch,)](

@@ -53,8 +53,20 @@ __device__ __forceinline__ void make_column(float (&triangle)[LEAF][LEAF + 1], c
 #define TOGETHER
 #endif
 
+// With PROFILE, the GPU's clock in ns when a block begins, when its factors are stored (geqr2), and when the matrix's T is
+// (larft), 3 a block.
+#ifdef PROFILE
+#define STAMPS , long long *stamps
+#define STAMP(when, who) \
+    if (threadIdx.x == (who)) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(stamps[blockIdx.x * 3ll + (when)])::"memory")
+#else
+#define STAMPS
+#define STAMP(when, who)
+#endif
+
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS + 32 * MEANWHILE) qrprof_geqr2_larft_rows(
-    float *work, float *tau, float *t, int m, int ld, int k, int leaf, int t_row, int t_batch) {
+    float *work, float *tau, float *t, int m, int ld, int k, int leaf, int t_row, int t_batch STAMPS) {
+    STAMP(0, 0);
     __shared__ float4 steps[WARPS][LEAF / 4], rows[2][LEAF / 4];
     __shared__ float parts[2][WARPS][LEAF], gram[LEAF][LEAF + 1], triangle[LEAF][LEAF + 1];
 #if CLUSTER > 1
@@ -128,8 +140,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS + 32 * MEANWHILE) 
         const bool reflected = sigma != 0.0f; // true for NaN
         const float norm = sqrtf(alpha * alpha + sigma);
         const float beta = reflected ? (alpha >= 0.0f ? -norm : norm) : alpha;
-        const float scale = reflected ? 1.0f / (alpha - beta) : 0.0f;
-        const float factor = reflected ? (beta - alpha) / beta : 0.0f;
+        const float scale = reflected ? __frcp_rn(alpha - beta) : 0.0f;
+        const float factor = reflected ? (beta - alpha) * __frcp_rn(beta) : 0.0f; // its rounding is alpha's, once more
         const float along = fmaf(s, scale, row); // v^T A
         const int place = (lane + j) % LEAF;
         ((float *)steps[warp])[lane] = place > j ? factor * along : 0.0f;
@@ -161,10 +173,12 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS + 32 * MEANWHILE) 
                     make_float4(a[r][c], a[r][c + 1], a[r][c + 2], a[r][c + 3]);
     }
     __syncthreads();
+    STAMP(1, 0);
     if (block != 0 || warp != MEANWHILE * WARPS) return;
     for (int j = MEANWHILE * (LEAF - 1); j < LEAF; j++) make_column(triangle, gram[j], j, lane);
     __syncwarp();
     if (leaf + lane < k) tau[matrix * k + leaf + lane] = gram[lane][lane];
     t += matrix * t_batch;
     for (int i = 0; i < LEAF; i++) t[i * t_row + lane] = triangle[i][lane];
+    STAMP(2, MEANWHILE * THREADS);
 }

@@ -9,6 +9,7 @@ import torch
 from qrprof.kernels.qr.configs import Rows
 
 LEAF: Final = 32  # as in rows.cu
+NAME: Final = "qrprof_geqr2_larft_rows"
 LEAST_CAPABILITY: Final = (9, 0)  # clusters of blocks
 
 
@@ -20,18 +21,26 @@ def usable(device: torch.device) -> bool:
 
 
 @functools.lru_cache
-def kernel(config: Rows, device: torch.device) -> Any:
+def kernel(config: Rows, device: torch.device, *, profiled: bool) -> Any:
     source = files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
     macros = {"ROWS": config.each, "THREADS": config.threads, "CLUSTER": config.cluster}
+    options = [f"-D{name}={value}" for name, value in macros.items()] + ["-DPROFILE"] * profiled
     with torch.cuda.device(device):
-        return torch.cuda._compile_kernel(
-            source, "qrprof_geqr2_larft_rows", nvcc_options=[f"-D{name}={value}" for name, value in macros.items()]
-        )
+        return torch.cuda._compile_kernel(source, NAME, nvcc_options=options)
 
 
-def factor_leaf(work: torch.Tensor, tau: torch.Tensor, t: torch.Tensor, leaf: int, config: Rows) -> None:
-    """Factor columns leaf .. leaf + LEAF of the work matrices, (batch, m, ld); T to t's first LEAF rows and columns."""
+def factor_leaf(
+    work: torch.Tensor, tau: torch.Tensor, t: torch.Tensor, leaf: int, config: Rows, stamps: list[torch.Tensor] | None
+) -> None:
+    """Factor columns leaf .. leaf + LEAF of the work matrices, (batch, m, ld); T to t's first LEAF rows and columns.
+
+    To `stamps` goes what the PROFILE variant stamps, (batch, cluster, 3) in ns: see rows.cu.
+    """
     batch, m, ld = work.shape
     arguments = [work, tau, t, m, ld, tau.shape[1], leaf, t.stride(1), t.stride(0)]
+    if stamps is not None:
+        stamps.append(torch.zeros(batch, config.cluster, 3, dtype=torch.int64, device=work.device))
+        arguments.append(stamps[-1])
     threads = config.threads + (32 if config.cluster > 1 else 0)  # MEANWHILE in rows.cu
-    kernel(config, work.device)((batch * config.cluster, 1, 1), (threads, 1, 1), arguments)
+    launch = kernel(config, work.device, profiled=stamps is not None)
+    launch((batch * config.cluster, 1, 1), (threads, 1, 1), arguments)

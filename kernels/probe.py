@@ -1,0 +1,106 @@
+"""A factorisation by the included GPU kernels taken apart into LAPACK's phases, on the GPU at hand.
+
+Nearly every launch is of one phase, which its name tells; the leaf kernel's launches are of two, geqr2 and larft, and
+are shared out by the clocks that its PROFILE variant stamps.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from qrprof.kernels.qr import blocked, rows
+from qrprof.profiler.phases import GEQR2, LARFT, pattern_of
+
+WARM: Final = 2
+ROUNDS: Final = 5
+
+
+@dataclass(frozen=True)
+class Probe:
+    """ns of one geqrf of `batch` m x n float32 matrices: by phase, profiled, and of the plain kernels."""
+
+    batch: int
+    m: int
+    n: int
+    phases: dict[str, float]  # medians over ROUNDS
+    launches: int
+    plain_ns: float  # of a CUDA graph of the call, by events
+
+    @property
+    def profiled_ns(self) -> float:
+        return sum(self.phases.values())
+
+
+def probe(batch: int, m: int, n: int, device: torch.device) -> Probe:
+    """Raises ValueError where the GPU's lanes with a PROFILE variant do not serve the shape."""
+    config = blocked.config_of(device)
+    if not rows.usable(device) or not blocked.serves(batch, m, n, torch.float32):
+        raise ValueError(f"no profiled kernel for {batch} of {m} x {n} on this device")
+    a = torch.randn(batch, m, n, device=device)
+    plain = plain_ns(a)
+    for _ in range(WARM):
+        one_round(a, config)
+    rounds = [one_round(a, config) for _ in range(ROUNDS)]
+    phases = {name: statistics.median(one[name] for one, _ in rounds) for name in rounds[0][0]}
+    return Probe(batch, m, n, phases, rounds[0][1], plain)
+
+
+def plain_ns(a: Tensor) -> float:
+    graph = torch.cuda.CUDAGraph()
+
+    def call() -> None:
+        blocked.finish(blocked.factor(a, blocked.config_of(a.device)), a.shape[1], upper=False)
+
+    call()
+    with torch.cuda.graph(graph):
+        call()
+    times = []
+    for _ in range(WARM + ROUNDS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(1e6 * start.elapsed_time(end))
+    return statistics.median(times[WARM:])
+
+
+def one_round(a: Tensor, config: Any) -> tuple[dict[str, float], int]:
+    """ns by phase of one call, and its launches."""
+    stamps: list[Tensor] = []
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        blocked.finish(blocked.factor(a, config, stamps), a.shape[1], upper=False)
+        torch.cuda.synchronize()
+    events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    kernels = [(event.name(), event.duration_ns()) for event in events if of_device(event)]
+    return by_phase(kernels, [geqr2_share(one) for one in stamps])
+
+
+def of_device(event: Any) -> bool:
+    return bool(event.device_type() == torch.autograd.DeviceType.CUDA) and "qrprof_" in event.name()
+
+
+def by_phase(kernels: Sequence[tuple[str, float]], shares: Sequence[float]) -> tuple[dict[str, float], int]:
+    """ns by phase of (name, ns) in order; `shares` are geqr2's of the leaf kernel's launches, in order."""
+    found: dict[str, float] = defaultdict(float)
+    leaves = iter(shares)
+    for name, ns in kernels:
+        if rows.NAME in name:
+            share = next(leaves)
+            found[GEQR2] += share * ns
+            found[LARFT] += (1 - share) * ns
+        else:
+            found[pattern_of(name).phase] += ns
+    return dict(found), len(kernels)
+
+
+def geqr2_share(stamps: Tensor) -> float:
+    """geqr2's share of a launch, by the clocks of every matrix's first block, (batch, cluster, 3)."""
+    begin, stored, end = stamps[:, 0].double().unbind(-1)
+    return float((stored - begin).sum() / (end - begin).sum())
