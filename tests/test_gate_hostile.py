@@ -174,7 +174,7 @@ def test_a_daemon_is_found_and_ended_in_every_layer(layer: Layer, tmp_path: Path
 @pytest.mark.slow
 def test_folders_that_are_hard_to_remove_are_removed(tmp_path: Path) -> None:
     deeper = "    os.mkdir('d')\n    os.chdir('d')\n"
-    body = f"here = os.getcwd()\nfor _ in range(3000):\n{deeper}os.chdir(here)\nos.chmod('d', 0)\ntime.sleep(0.3)"
+    body = f"here = os.getcwd()\nfor _ in range(1500):\n{deeper}os.chdir(here)\nos.chmod('d', 0)\ntime.sleep(0.3)"
     with started(written(tmp_path, body), "cpu", LIMITS) as worker:
         worker.build()
         assert worker.call([(torch.ones(3),)]).calls[0].error is None

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from qrprof.planner.gate import sandbox
-from qrprof.planner.gate.keeper import TOO_MANY
+from qrprof.planner.gate.keeper import TOO_MANY, remove
 from qrprof.planner.gate.sandbox import Layer, environment, files, keeper_command, outermost
 
 LAYERS: tuple[Layer, ...] = ("bubblewrap", "namespaces", "none")
@@ -255,3 +255,16 @@ def test_too_many_tasks_are_ended(layer: Layer, tmp_path: Path) -> None:
 def test_a_layer_that_cannot_be_set_up_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "KEEPER", Path("/nonexistent"))
     assert not sandbox.works("namespaces")
+
+
+def test_a_folder_is_removed_however_it_was_made(tmp_path: Path) -> None:
+    folder, beside = tmp_path / "a", tmp_path / "b"
+    beside.touch()
+    for name in ("1", "2"):
+        (folder / name / "x").mkdir(parents=True)
+        (folder / name / "x" / "file").touch()
+        (folder / name / "link").symlink_to(beside)
+        (folder / name).chmod(0o500)
+    (folder / "/".join("deep" for _ in range(20))).mkdir(parents=True)
+    remove(str(folder))
+    assert list(tmp_path.iterdir()) == [beside]

@@ -19,7 +19,7 @@ import psutil
 
 import qrprof
 from qrprof.planner.gate import wire
-from qrprof.planner.gate.keeper import TOO_MANY
+from qrprof.planner.gate.keeper import TOO_MANY, remove
 from qrprof.planner.gate.limits import Limits, Usage, below, disk_exceeded, exceeded, usage
 from qrprof.planner.gate.records import Detector
 from qrprof.planner.gate.replies import Ended
@@ -49,7 +49,7 @@ def running(source: Path, device: str, limits: Limits, layer: Layer) -> Iterator
             process.end()
             process.output.close()
     finally:
-        remove(folder)
+        remove(str(folder))
 
 
 class CandidateProcess:
@@ -205,12 +205,6 @@ class CandidateProcess:
 def own_tasks() -> int:
     """More than torch starts for itself."""
     return 64 + 4 * (os.cpu_count() or 1)
-
-
-def remove(folder: Path) -> None:
-    """Also what was made to be hard to remove: without permissions, or too deep for a recursion."""
-    subprocess.run(["chmod", "-R", "u+rwx", folder], stderr=subprocess.DEVNULL, check=False)
-    subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:
