@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._C._autograd import DeviceType
 
 from qrprof.kernels.qr import blocked, rows
 from qrprof.profiler.phases import GEQR2, LARFT, pattern_of
@@ -59,7 +60,7 @@ def plain_ns(a: Tensor) -> float:
     call()
     with torch.cuda.graph(graph):
         call()
-    times = []
+    times: list[float] = []
     for _ in range(WARM + ROUNDS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -83,7 +84,7 @@ def one_round(a: Tensor, config: Any) -> tuple[dict[str, float], int]:
 
 
 def of_device(event: Any) -> bool:
-    return bool(event.device_type() == torch.autograd.DeviceType.CUDA) and "qrprof_" in event.name()
+    return bool(event.device_type() == DeviceType.CUDA and "qrprof_" in event.name())
 
 
 def by_phase(kernels: Sequence[tuple[str, float]], shares: Sequence[float]) -> tuple[dict[str, float], int]:

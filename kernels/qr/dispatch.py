@@ -13,8 +13,6 @@ Lane = Literal["torch", "cpu-batched", "cuda-blocked", "triton-small", "triton-b
 MOST: Final = 2**31 - 1
 # Work of a call is batch * (m n min(m, n) + A_MATRIX) for factoring and again for forming Q; a matrix costs that much.
 A_MATRIX: Final = 3_000
-FACTOR: Final = ("geqrf",)
-APPLY: Final = ("linalg_householder_product", "ormqr")
 PASSES: Final = {"geqrf": 1, "linalg_householder_product": 1, "ormqr": 1, "linalg_qr": 2}
 
 
@@ -38,11 +36,13 @@ RULES: Final = (
     Rule("cpu-batched", "cpu", ("float32", "float64"), (4, MOST), (1, 2048), (1, 96), least_work=16_000_000),
     Rule("cpu-batched", "cpu", ("float32", "float64"), (16, MOST), (1, 1024), (160, 512), least_work=16_000_000),
     # On an H200, an eager call of each was timed beside torch's for 8 to 4096 columns and 1 to 2000 matrices
-    # (benchmarks/qr_dispatch.py): qr gained at all of them, geqrf from 48 columns on, and at 32 from two matrices on.
-    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (48, 4096), (48, MOST), ops=FACTOR),
-    Rule("cuda-blocked", "cuda", ("float32",), (2, MOST), (24, 4096), (24, MOST), ops=FACTOR),
+    # (benchmarks/qr_dispatch.py): qr gained at all of them, geqrf from 48 columns on and at 32 from two matrices on,
+    # forming Q from 16 on, and applying it from 64 to 1024.
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (48, 4096), (48, MOST), ops=("geqrf",)),
+    Rule("cuda-blocked", "cuda", ("float32",), (2, MOST), (24, 4096), (24, MOST), ops=("geqrf",)),
     Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (1, 4096), (1, MOST), ops=("linalg_qr",)),
-    Rule("cuda-blocked", "cuda", ("float32",), (2, MOST), (32, 4096), (32, MOST), ops=APPLY),
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (16, 4096), (16, MOST), ops=("linalg_householder_product",)),
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (64, 1024), (64, MOST), ops=("ormqr",)),
     # Without a CUDA compiler, one program factors a leaf of a matrix: with few of them, the vendor's way of using the
     # whole GPU for one wins.
     Rule("triton-small", "cuda", ("float32",), (2, MOST), (1, 128), (1, 64)),
