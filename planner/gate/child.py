@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from qrprof.planner.gate import faults, outputs, wire
 from qrprof.planner.gate.arena import DTYPES, Arena, Place, attach, lay_out_dense, make, size_of, tensor_at
 from qrprof.planner.gate.outputs import Answer
+from qrprof.planner.gate.poison import poison
 from qrprof.planner.gate.state import changes, functions, patches, state
 from qrprof.planner.gate.witness import NAME, Witness
 
@@ -78,6 +79,7 @@ class Child:
         self.inputs: Arena | None = None
         self.outputs: Arena | None = None
         self.lists: list[list[Any]] = []  # the arguments of the last request
+        self.sizes: list[int] = []  # bytes, of the outputs of the last watched call
 
     def get_ready(self) -> None:
         """What the first use of a device or of threads costs is not the candidate's."""
@@ -171,6 +173,7 @@ class Child:
         """As `run`, but each call's outputs are copied, and once more after a while, before the next."""
         answers, took = [], 0
         for args in lists:
+            poison([*sizes_of(args), *self.sizes], self.device)
             held = outputs.mark_memory(self.device)
             start = clock()
             with self.witness.listening():
@@ -183,6 +186,7 @@ class Child:
             time.sleep(outputs.LATE_S)
             answer.copy_outputs()
             self.synchronize()
+            self.sizes = sizes_of(answer.tensors())
             answers.append(answer)
         return answers, took
 
@@ -222,3 +226,8 @@ class Child:
 def plain(value: Any) -> Any:
     """Lists come as tuples, as the gate had them."""
     return tuple(map(plain, value)) if isinstance(value, list) else value
+
+
+def sizes_of(values: Iterable[Any]) -> list[int]:
+    """Bytes of the tensors among them."""
+    return [value.nbytes for value in values if isinstance(value, Tensor)]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qrprof.planner.gate.poison import unwritten
 from qrprof.planner.gate.records import Detector
 from qrprof.planner.gate.replies import TENSOR, Sign
 from qrprof.profiler.recording.window import tearing_down
@@ -136,6 +137,10 @@ def signs_of(answer: Answer) -> list[Sign]:
         )
     if differing(idle, later):
         signs.append(LATE)
+    for at, tensor in enumerate(later):
+        if count := unwritten(tensor):
+            detail = f"{count} words of output {at} hold what free memory was filled with: nobody wrote them"
+            signs.append(Sign("uninitialised", detail))
     return signs
 
 

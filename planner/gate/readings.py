@@ -61,6 +61,8 @@ def mismatch(candidate: Readings, stock: Readings) -> str | None:
     told = median(one.testimony_ns / one.calls for one in candidate)
     if excess > allowed:
         return f"the child's clock saw {time(told)} of a call, the parent's {time(seen)}: work is done out of its sight"
+    if any(one.testimony_ns <= 0 for one in candidate):
+        return f"the child's clock stood still, the parent's saw {time(seen)} of a call"
     if all(one.testimony_ns > one.wall_ns for one in candidate):
         return f"the child's clock saw {time(told)} of a call, more than the parent's {time(seen)}"
     return None

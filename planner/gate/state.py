@@ -53,6 +53,7 @@ def state(device: str) -> State:
 READINGS: Mapping[str, Callable[[], Any]] = {
     "torch's random state": lambda: digest(torch.get_rng_state().numpy().tobytes()),
     "Python's random state": lambda: digest(repr(random.getstate()).encode()),
+    "what becomes of denormal numbers": lambda: sys.float_info.min / 2 > 0,  # torch cannot tell
     "the default dtype": torch.get_default_dtype,
     "the default device": torch.get_default_device,
     "the grad mode": torch.is_grad_enabled,
