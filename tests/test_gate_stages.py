@@ -476,7 +476,7 @@ def test_work_that_the_childs_clock_does_not_see_is_suspect(tmp_path: Path) -> N
 def test_calls_that_drown_in_the_round_trip_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MOST_CALLS", 4)
     stock = Script(lambda: stock_of(SOFTMAX), cost_ns=10, trip_ns=1e6, spread=0.3)
-    verdict = gate(tmp_path, fast(trip_ns=1e6, spread=0.3), stock=stock)
+    verdict = gate(tmp_path, Script(lambda: softmax, cost_ns=10, trip_ns=8e5, spread=0.3), stock=stock)
     assert (verdict.outcome, found(verdict)) == ("UNKNOWN", {"noise"})
 
 

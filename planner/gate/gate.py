@@ -17,7 +17,6 @@ from typing import Final
 
 from torch import Tensor
 
-from qrprof.kernels.timing import clock_of
 from qrprof.planner.gate.adversarial import adversarial
 from qrprof.planner.gate.aten_task import stock_source
 from qrprof.planner.gate.contract import contract
@@ -29,7 +28,6 @@ from qrprof.planner.gate.nulls import weaknesses
 from qrprof.planner.gate.records import STAGES, Finding, Outcome, Stage, StageCost, Task, Verdict
 from qrprof.planner.gate.replay import replay
 from qrprof.planner.gate.replies import Arguments, Built, Ended, Worker, Workers
-from qrprof.planner.gate.rounds import Flush
 from qrprof.planner.gate.static import examine
 from qrprof.planner.gate.timing import Against, Timed, timing
 from qrprof.planner.gate.trial import Checked, Seeds, Trial, failure
@@ -112,8 +110,7 @@ class Run:
 
     def timing(self) -> Checked:
         parent = self.started(self.parent) if self.parent else None
-        flush = flusher(self.task.device)
-        against = Against(self.stock(), parent, self.peaks, self.lane.tries, self.clock, flush)
+        against = Against(self.stock(), parent, self.peaks, self.lane.tries, self.clock)
         self.timed = timing(self.begun(), against)
         return self.timed.checked + Checked(fallback(self.timed, (self.seen + self.timed.checked).same_bits))
 
@@ -240,16 +237,3 @@ def answered(stock: Worker) -> Callable[[Arguments], tuple[Tensor, ...]]:
         return call.outputs
 
     return answer
-
-
-def flusher(device: str) -> Flush:
-    """Fills the L2 with other data, and waits for that; on a CPU nothing."""
-    import torch
-
-    clock = clock_of(torch.device(device))
-
-    def flush() -> None:
-        clock.flush()
-        clock.idle()
-
-    return flush

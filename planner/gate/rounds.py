@@ -2,12 +2,14 @@
 
 A request holds so many calls, each on inputs drawn for it, that it lasts; all legs of a half round are given the same
 inputs, and the two halves are mirrored, so that drift meets all alike. Cases, orders and the number of calls are drawn,
-and requests that are not timed come in between. Every answer of the candidate is checked. The round trip is that of a
-stock worker: a candidate that slowed it down would gain by it.
+and requests that are not timed come in between. Every answer of the candidate is checked. All legs are asked for the
+round trip, so that none is treated otherwise, but what is taken off is the stock workers': a candidate that slowed down
+its own would gain by it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Final
 
 from qrprof.planner.gate.judge import judged
@@ -25,15 +27,12 @@ MOST_ELEMENTS: Final = 1 << 24  # of a request's arguments
 UNTIMED: Final = 0.25  # requests that are not timed, for each round
 UNTIMED_CALLS: Final = 4
 
-Flush = Callable[[], None]  # fills the device's L2 with other data
-
 
 @dataclass
 class Legs:
     """The workers that are timed against each other, and their readings by leg and case."""
 
     workers: Mapping[str, Worker]
-    flush: Flush
     readings: dict[tuple[str, str], list[Reading]] = field(default_factory=dict)
     checked: Checked = field(default_factory=Checked)  # what came of the candidate's answers
     failing: Round | None = None  # the first request with a wrong one
@@ -72,21 +71,21 @@ def drawn_calls(trial: Trial, least: int) -> int:
 
 
 def abba(trial: Trial, legs: Legs, case: TaskCase, calls: int) -> None:
-    """There and back through all legs, each way on inputs of its own."""
+    """There and back through all legs, each way on inputs of its own, and once through them without a call."""
     order = list(legs.workers)
     trial.rng.shuffle(order)
+    timed: list[tuple[str, Reply]] = []
     for way in (order, order[::-1]):
         inputs = [trial.draw(case) for _ in range(calls)]
         args = [one.args for one in inputs]
-        replies = {}
-        for leg in way:
-            legs.flush()
-            replies[leg] = legs.workers[leg].call(args)
-        legs.flush()
-        echo = legs.workers[STOCK].echo(args, [call.outputs for call in replies[STOCK].calls])
-        for leg, reply in replies.items():
-            legs.of(leg, case).append(Reading(calls, reply.wall_ns, echo, reply.testimony_ns, reply.launches))
+        replies = {leg: legs.workers[leg].call(args) for leg in way}
+        timed += replies.items()
         keep(trial, legs, inputs, replies)
+    outputs = [call.outputs for call in replies[STOCK].calls]
+    trips = {leg: worker.echo(args, outputs) for leg, worker in legs.workers.items()}
+    echo = round(fmean(trips[leg] for leg in (STOCK, TWIN)))
+    for leg, reply in timed:
+        legs.of(leg, case).append(Reading(calls, reply.wall_ns, echo, reply.testimony_ns, reply.launches))
 
 
 def untimed(trial: Trial, legs: Legs, case: TaskCase) -> None:

@@ -16,7 +16,7 @@ from qrprof.planner.gate.promote import Decision, decide
 from qrprof.planner.gate.readings import impossible, logs, mismatch, nets
 from qrprof.planner.gate.records import CaseTime, Finding, Interval, TaskCase
 from qrprof.planner.gate.replies import Worker
-from qrprof.planner.gate.rounds import CANDIDATE, PARENT, STAGE, STOCK, TWIN, Flush, Legs, calls_of, measure, pairs
+from qrprof.planner.gate.rounds import CANDIDATE, PARENT, STAGE, STOCK, TWIN, Legs, calls_of, measure, pairs
 from qrprof.planner.gate.stats import Noise, interval, noise_of, standard_error, together
 from qrprof.planner.gate.trial import Checked, Trial, failure
 from qrprof.profiler.devices import Peaks
@@ -37,7 +37,6 @@ class Against:
     peaks: Peaks | None  # of the device; None: not measured
     tries: int
     clock: Callable[[], int]
-    flush: Flush
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def timing(trial: Trial, against: Against) -> Timed:
 
 def legs_of(trial: Trial, against: Against, candidate: Worker) -> Legs:
     parent = {PARENT: against.parent} if against.parent else {}
-    return Legs({STOCK: trial.stock, TWIN: against.twin, **parent, CANDIDATE: candidate}, against.flush)
+    return Legs({STOCK: trial.stock, TWIN: against.twin, **parent, CANDIDATE: candidate})
 
 
 def fill(trial: Trial, legs: Legs, calls: Mapping[str, int], clock: Callable[[], int]) -> int:
