@@ -40,6 +40,7 @@ COMMANDS = (
     Entry("task", "qrprof.tui.commands.task", "Make, list and show what candidate kernels are judged by."),
     Entry("gate", "qrprof.tui.commands.gate", "Judge whether a candidate kernel is right, and faster."),
     Entry("verdict", "qrprof.tui.commands.verdict", "Show what the gate found of a candidate."),
+    Entry("selftest", "qrprof.tui.commands.selftest", "Attack the gate with candidates made to fool it."),
     Entry("export", "qrprof.tui.commands.export", "Write a run as a file for another program."),
     Entry("doctor", "qrprof.tui.commands.doctor", "Check what works on this machine."),
 )

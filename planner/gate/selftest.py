@@ -34,7 +34,9 @@ from qrprof.planner.gate.sandbox import Layer
 from qrprof.planner.gate.worker import started
 from qrprof.profiler.errors import QrprofError
 
-Device = Literal["cpu", "triton", "cuda"]
+Language = Literal["cpu", "triton", "cuda"]  # "triton" is CUDA by way of Triton
+Device = Literal["cpu", "cuda"]
+DEVICES: Final[tuple[Device, ...]] = get_args(Device)
 FOLDER: Final = Path(qrprof.__file__).parent / "redteam"
 SPEED: Final = frozenset({"slower", "noise"})  # what may speak against an honest candidate
 
@@ -50,16 +52,18 @@ class Attack:
     about: str
     expect: Detector | None
     task: str
-    device: Device  # "triton" is CUDA by way of Triton
+    device: Language
     rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What became of an attack. `verdict` is None where it was not run, for the reason `why`."""
+    """What became of an attack, in a few words. `held` is None where that cannot be said: it was not run, or the
+    machine failed.
+    """
 
     attack: Attack
-    held: bool
+    held: bool | None
     why: str
     verdict: Verdict | None = None
 
@@ -83,7 +87,7 @@ def read(source: Path) -> Attack:
         expect, task, device, rows = (values[key] for key in ("EXPECT", "TASK", "DEVICE", "ROWS"))
     except (SyntaxError, KeyError, OSError) as error:
         raise QrprofError(f"{source} is no candidate of the self-test: {error}") from None
-    if expect not in (None, *DETECTORS) or task not in TASKS or device not in get_args(Device):
+    if expect not in (None, *DETECTORS) or task not in TASKS or device not in get_args(Language):
         raise QrprofError(f"{source} names what is not known: {expect!r}, {task!r}, {device!r}")
     return Attack(source.stem, source, ast.get_docstring(tree) or "", expect, task, device, rows)
 
@@ -99,7 +103,7 @@ def constant(node: ast.Assign) -> tuple[str, Any]:
 # --- the tasks
 
 
-def task(name: str, device: Literal["cpu", "cuda"]) -> Task:
+def task(name: str, device: Device) -> Task:
     return TASKS[name](device)
 
 
@@ -113,7 +117,7 @@ def factors(cases: Sequence[TaskCase]) -> Callable[[Any], Task]:
     return lambda device: made("geqrf", device, cases, domain, "qr")
 
 
-def made(op: str, device: Literal["cpu", "cuda"], cases: Sequence[TaskCase], domain: Domain, checker: Checker) -> Task:
+def made(op: str, device: Device, cases: Sequence[TaskCase], domain: Domain, checker: Checker) -> Task:
     return Task(f"selftest-{op}-{device}", op, device, tuple(cases), domain, checker, Tolerance(), "built in")
 
 
@@ -124,7 +128,7 @@ def case(*shapes: tuple[int, ...], weight: float = 1.0, plain: tuple[Plain, ...]
 
 # Of shapes at which honest code can beat the stock kernels of a CPU: rows and matrices of few columns. The long ones
 # are for what has to be timed.
-TASKS: Mapping[str, Callable[[Literal["cpu", "cuda"]], Task]] = MappingProxyType(
+TASKS: Mapping[str, Callable[[Device], Task]] = MappingProxyType(
     {
         "softmax": relative(
             "_softmax",
@@ -157,10 +161,12 @@ def judged(attack: Attack, verdict: Verdict) -> Shown:
     most its speed speaks against it.
     """
     names = deciding(verdict)
-    told = f"{verdict.outcome}: {', '.join(sorted(names))}" if names and verdict.outcome != "PASS" else verdict.outcome
-    if attack.expect is None:
-        return Shown(attack, verdict.outcome == "PASS" or (bool(names) and names <= SPEED), told, verdict)
-    return Shown(attack, verdict.outcome != "PASS" and attack.expect in names, told, verdict)
+    passed = verdict.outcome == "PASS"
+    told = "PASS" if passed else f"{verdict.outcome}: {', '.join(sorted(names))}"
+    if verdict.outcome == "INFRA" and attack.expect not in names:
+        return Shown(attack, None, told, verdict)
+    held = passed or names <= SPEED if attack.expect is None else not passed and attack.expect in names
+    return Shown(attack, held, told, verdict)
 
 
 # --- the runs
@@ -171,7 +177,7 @@ BUILDS_S: Final = 120.0  # a compiler may run
 
 
 @contextmanager
-def opened(device: Literal["cpu", "cuda"], layer: Layer | None = None) -> Iterator[Workers]:
+def opened(device: Device, layer: Layer | None = None) -> Iterator[Workers]:
     """Workers for the set on a device, those of the stock ops shared."""
     limits = replace(LIMITS, build_s=BUILDS_S) if device == "cuda" else LIMITS
     with ExitStack() as stack:
@@ -187,5 +193,5 @@ def attempt(attack: Attack, workers: Workers) -> Shown:
     return judged(attack, run_gate(task(attack.task, device_of(attack)), attack.source, workers=workers))
 
 
-def device_of(attack: Attack) -> Literal["cpu", "cuda"]:
+def device_of(attack: Attack) -> Device:
     return "cpu" if attack.device == "cpu" else "cuda"
