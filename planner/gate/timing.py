@@ -5,9 +5,12 @@ What is shown of a winner is its second timing, in a new process: the first was 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+import torch
 
 from qrprof.planner.gate.diagnose import with_cause
 from qrprof.planner.gate.floor import floor_ns
@@ -69,6 +72,22 @@ BUSY: Final = Decision("UNKNOWN", "noise", f"fewer than {FEWEST_ROUNDS} rounds i
 
 def timing(trial: Trial, against: Against) -> Timed:
     """Raises Ended."""
+    with one_thread():
+        return timed(trial, against)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch here keeps to one thread: others would spin for milliseconds beside the process that is timed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def timed(trial: Trial, against: Against) -> Timed:
     legs = legs_of(trial, against, trial.candidate)
     calls = {case.name: calls_of(trial, list(legs.workers.values()), case) for case in trial.task.development}
     rounds = fill(trial, legs, calls, against.clock)
