@@ -16,6 +16,7 @@ from torch import Tensor
 
 from qrprof.kernels import replicas
 from qrprof.kernels.counters import Counters, Report
+from qrprof.kernels.elsewhere import elsewhere
 
 CHECK_EVERY = 64
 FAILURES = 3
@@ -99,12 +100,18 @@ class Guard:
         self.counters.check(not on_gpu and bool(wrong))
 
     def flag(self, device: torch.device) -> Tensor:
-        place = (device.index, torch.cuda.current_stream(device).cuda_stream)
+        stream = torch.cuda.current_stream(device)
+        place = (device.index, stream.cuda_stream)
         if place not in self.flags:
-            self.flags[place] = torch.zeros((), dtype=torch.int64, device=device)
+            self.flags[place] = elsewhere(lambda: zero(stream))
         return self.flags[place]
 
     def report(self) -> Report:
         """Reads what the checks left on GPUs, which waits for them."""
         self.failed_on_device = sum(int(flag) for flag in self.flags.values())
         return self.counters.report(self.swap.op, self.key, self.opened(), self.failed_on_device)
+
+
+def zero(stream: torch.cuda.Stream) -> Tensor:
+    with torch.cuda.stream(stream):
+        return torch.zeros((), dtype=torch.int64, device=stream.device)

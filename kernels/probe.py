@@ -37,11 +37,26 @@ class Probe:
         return sum(self.phases.values())
 
 
+def why_not(op: str, batch: int, m: int, n: int, device: torch.device) -> str:
+    """Why no kernel with a PROFILE variant factors for `op` ("geqrf", "linalg_qr"); "" where one does."""
+    if not rows.usable(device):
+        return "the kernels cannot be compiled for this device"
+    if not batch * m * n:
+        return "there is nothing to factor"
+    if m > blocked.MOST_ROWS:
+        return f"the kernels take up to {blocked.MOST_ROWS} rows"
+    if not blocked.serves(batch, m, n, torch.float32):
+        return "the kernels cannot index so many entries"
+    if op == "geqrf" and blocked.small_of(blocked.config_of(device), m, n):
+        return "one launch factors matrices this small: all of it is geqr2"
+    return ""
+
+
 def probe(batch: int, m: int, n: int, device: torch.device) -> Probe:
     """Raises ValueError where the GPU's lanes with a PROFILE variant do not serve the shape."""
     config = blocked.config_of(device)
-    if not rows.usable(device) or not blocked.serves(batch, m, n, torch.float32):
-        raise ValueError(f"no profiled kernel for {batch} of {m} x {n} on this device")
+    if reason := why_not("linalg_qr", batch, m, n, device):
+        raise ValueError(reason)
     a = torch.randn(batch, m, n, device=device)
     plain = plain_ns(a)
     for _ in range(WARM):
@@ -62,7 +77,7 @@ def plain_ns(a: Tensor) -> float:
         call()
     times: list[float] = []
     for _ in range(WARM + ROUNDS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (torch.Event(a.device, enable_timing=True) for _ in range(2))
         start.record()
         graph.replay()
         end.record()
@@ -103,5 +118,5 @@ def by_phase(kernels: Sequence[tuple[str, float]], shares: Sequence[float]) -> t
 
 def geqr2_share(stamps: Tensor) -> float:
     """geqr2's share of a launch, by the clocks of every matrix's first block, (batch, cluster, 3)."""
-    begin, stored, end = stamps[:, 0].double().unbind(-1)
-    return float((stored - begin).sum() / (end - begin).sum())
+    begin, stored, end = stamps[:, 0].unbind(-1)  # since 1970: as float64, 256 ns apart
+    return int((stored - begin).sum()) / int((end - begin).sum())

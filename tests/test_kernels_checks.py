@@ -274,6 +274,18 @@ def test_a_batch_is_held_to_the_stock_op() -> None:
     assert failed(strict(given.qr, Factored.of(given.a).qr)) == {"orthogonality median", "orthogonality maximum"}
 
 
+def test_a_batch_that_the_stock_op_did_not_factor_is_no_measure() -> None:
+    """As cuSOLVER with denormals: no reflectors at all are perfectly orthogonal."""
+    given = Factored.of(made("dense", 3, 256, 256))
+    own = given.geqrf
+    given.h[:], given.tau[:] = given.a, 0.0
+    stock = given.geqrf
+    assert "column" in failed(strict(stock))
+    assert stock.spread("orthogonality").worst == 0
+    assert own.spread("orthogonality").p50 > 0.05  # more than ten times nothing, and than what is always allowed
+    assert failed(strict(own, stock)) == set()
+
+
 def test_stock_residuals_of_another_batch_are_refused(square: Factored, tall: Factored) -> None:
     with pytest.raises(ValueError, match=r"\(4,\) of 32 x 32 against \(4,\) of 48 x 20"):
         strict(square.geqrf, tall.geqrf)

@@ -14,6 +14,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from qrprof.kernels.elsewhere import elsewhere
+
 Work = Callable[..., tuple[Tensor, ...]]
 CALLS: Final = 1  # of a shape on a stream before one is captured
 MOST: Final = 32  # graphs that are kept
@@ -55,7 +57,7 @@ class Graphs:
                 self.calls[key] = self.calls.get(key, 0) + 1
                 if self.calls[key] <= CALLS or key in self.failed:
                     return work(*inputs)
-                found = self.capture(key, work, inputs)
+                found = elsewhere(lambda: self.capture(key, work, inputs))
             if found is None:
                 return work(*inputs)
             self.kept.move_to_end(key)
@@ -66,9 +68,11 @@ class Graphs:
         before = torch.cuda.memory_reserved(device)
         graph = torch.cuda.CUDAGraph()
         try:
-            mine = tuple(torch.empty(x.shape, dtype=x.dtype, device=device).copy_(x.detach()) for x in inputs)
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                outputs = work(*mine)
+            with torch.cuda.device(device), torch.no_grad():
+                mine = tuple(torch.ones(x.shape, dtype=x.dtype, device=device) for x in inputs)
+                work(*mine)  # contiguous inputs may be of another compiled kernel than the caller's
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    outputs = work(*mine)
         except RuntimeError as error:
             self.failed[key] = str(error).partition("\n")[0]
             return None
