@@ -58,19 +58,28 @@ FUSED_INK: Final = ("f", ORANGE)
 @click.option("--csv", "as_csv", is_flag=True, help="Print all block columns as CSV.")
 @click.option("--top", type=click.IntRange(1), default=12, show_default=True, help="Shapes, and rows of a table.")
 @click.option("--rank", "number", type=click.IntRange(0), default=0, show_default=True, help="Process of the run.")
-def command(run: str | None, as_json: bool, as_csv: bool, top: int, number: int) -> int:
+@click.option("--probe", "probing", is_flag=True, help="Rerun its shapes on this GPU by the included kernels.")
+def command(run: str | None, as_json: bool, as_csv: bool, top: int, number: int, probing: bool) -> int:
     """Take QR calls apart into the phases of their block columns.
 
     The calls are those of the recorded steps, timed as recorded. Phases are named after LAPACK: geqr2 factors a panel,
     larft builds T, larfb applies the block to the rest, orgqr forms Q, ormqr applies it; "gap" is when the device did
-    nothing. RUN is a run's id, the start of one, or its folder; without it, the last run.
+    nothing. With --probe the included kernels factor matrices of the same shapes on the GPU at hand, those of most time
+    first, and say what each phase takes. RUN is a run's id, the start of one, or its folder; without it, the last run.
     """
+    from qrprof.tui import probed  # which names shapes as this file does
+
     if as_json and as_csv:
         raise click.UsageError("give --json or --csv, not both")
+    if as_csv and probing:
+        raise click.UsageError("--probe prints no block columns; give it without --csv")
+    gpu = probed.gpu_at_hand() if probing else None
     info, trace = load_run(find_run(Path.cwd(), run), number)
     facts = find_facts(trace, info)
     coverage, steps = cover(facts), find_panels(facts)
-    if as_json:
+    if gpu:
+        probed.show(info, coverage, by_shape(by_call(steps)), top, gpu, as_json=as_json)
+    elif as_json:
         write_json(record(info, coverage, steps))
     elif as_csv:
         write_csv(csv_table(steps))
