@@ -1,5 +1,6 @@
 """What a candidate must leave as it found it: each change is named, and nothing else is."""
 
+import functools
 import os
 import random
 import threading
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch._compile import _disable_dynamo
 
 from qrprof.planner.gate.state import changes, functions, patches, state
 
@@ -87,6 +89,17 @@ def test_a_change_is_named(change: Callable[[], Iterator[None]], detector: str, 
         signs = changes(before, state("cpu"))
     assert any(sign.detector == detector and words in sign.detail for sign in signs)
     assert changes(before, state("cpu")) == []
+
+
+def test_what_torch_compile_replaces_at_its_first_use_is_no_patch() -> None:
+    now = functions()
+    name = ("torch", "manual_seed")
+    assert patches(now, {**now, name: _disable_dynamo(now[name])}) == []
+
+    @functools.wraps(now[name])
+    def manual_seed(seed: int) -> None: ...
+
+    assert [sign.detail for sign in patches(now, {**now, name: manual_seed})] == ["it replaced torch.manual_seed"]
 
 
 def test_a_replaced_function_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,13 @@ def late(x):
     import time
 
     y = torch.zeros_like(x)
-    threading.Thread(target=lambda: (time.sleep(0.005), y.copy_(x))).start()
+
+    def work():
+        for _ in range(300):
+            y.add_(1)
+            time.sleep(0.001)
+
+    threading.Thread(target=work).start()
     return y
 
 

@@ -16,9 +16,11 @@ import signal
 import socket
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ OWNERS: tuple[Any, ...] = (
     torch.testing, torch.autograd, torch.random, builtins, time, json, os, sys, gc, threading, socket, math, random,
     statistics, hashlib, signal,
 )  # fmt: skip
+INDUCTORS = "_TORCHINDUCTOR_"  # what torch.compile leaves in the environment
+INSTALLED = (sys.prefix, sys.base_prefix, tempfile.gettempdir())  # torch.compile adds paths in there
 SHOWN = 60  # characters of a value in a sentence
 
 
@@ -72,9 +76,9 @@ READINGS: Mapping[str, Callable[[], Any]] = {
         torch.backends.cudnn.deterministic,
     ),
     "the linear algebra library": lambda: str(torch.backends.cuda.preferred_linalg_library()),
-    "the environment": lambda: dict(os.environ),
+    "the environment": lambda: {name: value for name, value in os.environ.items() if not name.startswith(INDUCTORS)},
     "the working folder": os.getcwd,
-    "where modules are found": lambda: tuple(sys.path),
+    "where modules are found": lambda: tuple(path for path in sys.path if not path.startswith(INSTALLED)),
     "the handlers of signals": lambda: tuple(signal.getsignal(number) for number in sorted(signal.valid_signals())),
     "tracing": lambda: (sys.gettrace(), sys.getprofile()),
     "garbage collection": lambda: (gc.isenabled(), gc.get_threshold()),
@@ -105,11 +109,19 @@ def changes(before: State, after: State) -> list[Sign]:
 
 def patches(before: Functions, after: Functions) -> list[Sign]:
     changed = sorted(
-        f"{owner}.{name}" for (owner, name), value in before.items() if after.get((owner, name)) is not value
+        f"{owner}.{name}" for (owner, name), value in before.items() if not same(value, after.get((owner, name)))
     )
     if not changed:
         return []
     return [Sign("patched", f"it replaced {', '.join(changed[:5])}{' and others' if len(changed) > 5 else ''}")]
+
+
+def same(before: Any, after: Any) -> bool:
+    """Also where torch.compile, at its first use, has put a wrapper of torch's own around it."""
+    if getattr(after, "__wrapped__", None) is before:
+        code = getattr(after, "__code__", None)
+        return code is not None and str(code.co_filename).startswith(str(Path(torch.__file__).parent))
+    return after is before
 
 
 def shown(before: Any, after: Any) -> str:

@@ -134,6 +134,7 @@ class ProcessWorker:
         self.inputs: Arena | None = None
         self.outputs: Arena | None = None
         self.last: Request | None = None
+        self.called = False
         self.clock = DeviceClock(torch.device("cuda")) if device == "cuda" else HostClock()
 
     @property
@@ -153,7 +154,8 @@ class ProcessWorker:
             raise ValueError("`again` needs arguments of the same forms as the last request's")
         self.last = request
         message = {"kind": "call", "watch": watch, "again": again, **({} if again else request.message)}
-        nonce, done, wall_ns = self.ask(message, request)
+        nonce, done, wall_ns = self.ask(message, request, self.limit_s())
+        self.called = True
         values = self.snapshot(done.size)
         answer = self.next_answer(CallsAnswer, nonce)
         if len(answer.calls) != len(inputs):
@@ -176,11 +178,18 @@ class ProcessWorker:
         request = request_of(inputs, self.device)
         self.last = None
         forms = [[list(one.shape), arena.name_of(one.dtype)] for row in outputs for one in row]
-        return self.ask({"kind": "echo", "again": False, "outputs": forms, **request.message}, request)[2]
+        return self.ask(
+            {"kind": "echo", "again": False, "outputs": forms, **request.message}, request, self.process.limits.wall_s
+        )[2]
 
     # --- asking
 
-    def ask(self, message: dict[str, Any], request: Request) -> tuple[str, DoneAnswer, int]:
+    def limit_s(self) -> float:
+        """The first call may compile."""
+        limits = self.process.limits
+        return limits.wall_s if self.called else max(limits.wall_s, limits.build_s)
+
+    def ask(self, message: dict[str, Any], request: Request, limit_s: float) -> tuple[str, DoneAnswer, int]:
         """The nonce, the answer that the outputs are there, and the ns that it took.
 
         The clock runs before the child can see any of the inputs, and stops when all outputs have to be there.
@@ -192,7 +201,7 @@ class ProcessWorker:
         data = wire.encode({"nonce": nonce, "arena": size, **message})
         start = clock()
         self.write(request)
-        self.process.send(data, fds, self.process.limits.wall_s)
+        self.process.send(data, fds, limit_s)
         text, received = self.process.receive()
         wall_ns = clock() - start
         try:
