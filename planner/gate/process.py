@@ -32,7 +32,7 @@ CHILD = (
 START_S = 180.0  # until torch is imported and the device is up
 GONE_S = 5.0  # until a process that has closed its channel is gone
 END_S = 30.0  # until all processes of a worker are gone
-LOOK_MS = 100  # between two looks at what the processes take
+LOOK_MS = 250  # between two looks at what the processes take, which cost a few ms of a core
 LAST_WORDS = 300
 SIGNALLED = 128  # exit codes above it: ended by a signal, as bubblewrap says it
 

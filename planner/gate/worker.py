@@ -259,7 +259,11 @@ class ProcessWorker:
 
     def snapshot(self, size: int) -> Tensor:
         """A copy of the first `size` bytes of the outputs, which the child cannot reach."""
-        return torch.empty(0, dtype=torch.uint8) if self.outputs is None else self.outputs.data[:size].clone()
+        if self.outputs is None:
+            return torch.empty(0, dtype=torch.uint8)
+        copy = self.outputs.data[:size].clone()
+        self.clock.idle()
+        return copy
 
     def outputs_in(self, values: Tensor, answer: CallsAnswer) -> Iterator[Tensor]:
         """The outputs of all calls, within the copy of their bytes."""
