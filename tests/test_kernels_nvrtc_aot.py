@@ -1,6 +1,9 @@
 """Every setting of the CUDA C++ leaf kernel compiles for an H200, and fits its registers and shared memory."""
 
+import tomllib
+from fnmatch import fnmatch
 from importlib.resources import files
+from pathlib import Path
 
 import nvrtc_aot
 import pytest
@@ -20,6 +23,9 @@ compiles = pytest.mark.skipif(
 
 def test_the_source_is_part_of_the_package() -> None:
     assert "qrprof_geqr2_larft_rows" in files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
+    settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    packed = settings["tool"]["setuptools"]["package-data"]["qrprof.kernels.qr"]
+    assert any(fnmatch("rows.cu", pattern) for pattern in packed)
 
 
 @compiles
