@@ -53,9 +53,11 @@ def packaged() -> Iterator[str]:
         yield from map(str, sorted(Path(folder).glob("**/libnvrtc.so.*"), reverse=True))
 
 
-def resources(rows: Rows) -> Resources:
+def resources(rows: Rows, *, profiled: bool = False) -> Resources:
+    """Of one setting, or of its PROFILE variant."""
     macros = {"ROWS": rows.each, "THREADS": rows.threads, "CLUSTER": rows.cluster}
-    told = compiler_log(source(), [f"-D{name}={value}" for name, value in macros.items()])
+    options = [f"-D{name}={value}" for name, value in macros.items()] + ["-DPROFILE"] * profiled
+    told = compiler_log(source(), options)
     return Resources(
         threads=rows.threads + (32 if rows.cluster > 1 else 0),  # MEANWHILE in rows.cu
         registers=int(re.findall(r"Used (\d+) registers", told)[0]),

@@ -29,9 +29,10 @@ def test_the_source_is_part_of_the_package() -> None:
 
 
 @compiles
+@pytest.mark.parametrize("profiled", [False, True], ids=["", "profiled"])
 @pytest.mark.parametrize("rows", nvrtc_aot.settings(), ids=lambda rows: f"{rows.each}-{rows.threads}-{rows.cluster}")
-def test_a_setting_compiles_and_fits(rows: Rows) -> None:
-    found = nvrtc_aot.resources(rows)
+def test_a_setting_compiles_and_fits(rows: Rows, profiled: bool) -> None:
+    found = nvrtc_aot.resources(rows, profiled=profiled)
     assert found.spilled <= MOST_SPILLED
     assert found.threads <= MOST_THREADS
     assert -(-found.registers // GRANULE) * GRANULE * found.threads <= REGISTERS
