@@ -14,10 +14,16 @@ from qrprof.planner.gate.trial import Asked, Checked, Round, Trial, failure, sam
 
 def with_cause(trial: Trial, checked: Checked, rounds: Iterable[Round], stage: Stage) -> Checked:
     """The findings, and where answers are wrong the cause of the first wrong one, if it can be named."""
-    if not any(finding.detector == "wrong" for finding in checked.findings):
+    names = {finding.case for finding in checked.findings if finding.detector == "wrong"}
+    if not names:
         return checked
     first = next(
-        ((round_, asked) for round_ in rounds for asked in round_.asked if misses(trial, asked)),
+        (
+            (round_, asked)
+            for round_ in rounds
+            for asked in round_.asked
+            if asked.case.name in names and misses(trial, asked)
+        ),
         None,
     )
     return replace(checked, findings=checked.findings + cause(trial, *first, stage)) if first else checked

@@ -10,8 +10,8 @@ from typing import Final
 from qrprof.planner.gate.adversarial import fit
 from qrprof.planner.gate.diagnose import with_cause
 from qrprof.planner.gate.judge import judged
-from qrprof.planner.gate.probes import misses, probes
-from qrprof.planner.gate.trial import Checked, Round, Trial, total
+from qrprof.planner.gate.probes import probes
+from qrprof.planner.gate.trial import Checked, Round, Trial
 
 STAGE: Final = "replay"
 REQUESTS = (10, 20)  # of a random run, from and to
@@ -20,12 +20,12 @@ CALLS = (1, 8)  # of one of its requests
 
 def replay(trial: Trial) -> Checked:
     """Every case probed, then a random run; up to the first wrong answer. Raises Ended."""
-    rounds = []
+    found = Checked()
     for round_ in asked(trial):
-        rounds.append(round_)
-        if any(misses(trial, one) for one in round_.asked):
-            break
-    return with_cause(trial, total(judged(trial.task, round_, STAGE) for round_ in rounds), rounds, STAGE)
+        found += judged(trial.task, round_, STAGE)
+        if found.failed:
+            return with_cause(trial, found, [round_], STAGE)
+    return found
 
 
 def asked(trial: Trial) -> Iterator[Round]:
