@@ -56,15 +56,11 @@ def leaf(rows: int, each: int, threads: int, cluster: int) -> Config:
 FIRST = ("640x512", "60x1024")
 # name: (cases, settings)
 VARIANTS: dict[str, tuple[tuple[str, ...], Config]] = {
-    "outer 64 64 8w 2": (("2x4096", "8x2048"), big(outer=tiles(64, 64, 8, 2))),
-    "outer 64 32 4w 2": (("2x4096", "8x2048"), big(outer=tiles(64, 32, 4, 2))),
-    "outer 128 32 8w 3": (("2x4096",), big(outer=tiles(128, 32, 8, 3))),
-    "outer 64 64 4w 3": (("2x4096", "8x2048"), big(outer=tiles(64, 64, 4, 3))),
-    "outer 64 32 8w 3": (("2x4096", "8x2048"), big(outer=tiles(64, 32, 8, 3))),
-    "programs 528": (("2x4096", "8x2048"), replace(SM90, programs=528)),
-    "programs 396": (("2x4096", "8x2048"), replace(SM90, programs=396)),
-    "inner 32 64 4w 2": (("2x4096", "8x2048"), big(inner=tiles(32, 64, 4, 2))),
-    "join 2": (("640x512", "2x4096"), big(join=2)),
+    "programs 264": (("60x1024", "8x2048", "2x4096"), big(programs=264)),
+    "programs 528": (("60x1024", "640x512"), big(programs=528)),
+    "low programs 132": (("40x352", "40x176"), low(programs=132)),
+    "low programs 528": (("40x352", "40x176"), low(programs=528)),
+    "inner 32 columns": (("640x512", "60x1024"), big(inner=tiles(32, 64, 4, 2))),
 }  # fmt: skip
 
 

@@ -64,13 +64,14 @@ def of_config(config: Config) -> Iterator[Kernel]:
                 "W": width, "BR": of.block_rows, "STAGES": of.stages, "HALVED": halved, "PRECISION": "tf32x3"
             }  # fmt: skip
             yield Kernel(f"gram {width} {halved}", larft.qrprof_larft_gram, constants, of.warps, of.stages)
+        yield Kernel(f"sum {width}", larft.qrprof_larft_sum, {"W": width}, blocked.SUM_WARPS)
         for done in (1, blocked.SIDE, rows.LEAF):
             constants = {"W": width, "FROM": done, "PRECISION": "tf32x3"}
             yield Kernel(f"join {width} of {done}", larft.qrprof_larft_join, constants, table.join)
         yield updating(f"larfb {width}", table.outer, width, update.qrprof_larfb_update, halved=True)
         yield updating(f"larfb {width} in two", table.outer, width, update.qrprof_larfb_update, halved=True, part=2)
         yield updating(f"orgqr {width}", table.outer, width, update.qrprof_orgqr_update, halved=True)
-        yield updating(f"ormqr {width}", table.outer, width, update.qrprof_ormqr_update, halved=False)
+        yield updating(f"ormqr {width}", table.applied, width, update.qrprof_ormqr_update, halved=False)
         yield updating(f"inner {width}", table.inner, rows.LEAF, update.qrprof_larfb_update, halved=False)
 
 

@@ -19,18 +19,20 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 EPS = torch.finfo(torch.float32).eps
 
 
+EXACT = Tiles(columns=16, block_rows=16, warps=4, stages=1, precision="ieee")
+
+
 def blocks(width: int, tiles: Tiles, programs: int = 1) -> Config:
     leaves = tuple(Leaf(rows, warps=4, paired=False) for rows in (32, 128))
-    blocked = (Blocked(1 << 30, width, inner=tiles, gram=tiles, join=4, outer=tiles),)
-    return Config(programs, 3, small=(), rows=(), leaves=leaves, blocked=blocked)
+    blocked = (Blocked(1 << 30, width, programs, 3, inner=tiles, gram=tiles, join=4, outer=tiles, applied=EXACT),)
+    return Config(small=(), rows=(), leaves=leaves, blocked=blocked)
 
 
 # Block columns and tiles are small, so that small matrices have several of each.
-EXACT = Tiles(columns=16, block_rows=16, warps=4, stages=1, precision="ieee")
 TINY = blocks(32, EXACT)
 SHARED = blocks(16, EXACT, programs=12)  # programs share the rows of a tile
 HALVED = blocks(32, replace(EXACT, precision="fp16x3"))
-WHOLE = Config(1, 1, small=(Small(128, 64, 4, paired=False),), rows=(), leaves=(), blocked=())
+WHOLE = Config(small=(Small(128, 64, 4, paired=False),), rows=(), leaves=(), blocked=())
 # Each path with shapes it serves: one leaf, several leaves, several block columns, partial ones; square, tall, wide.
 PATHS = [
     *[(TINY, m, n) for m, n in ((1, 1), (31, 31), (48, 48), (100, 100), (70, 33), (33, 70))],
@@ -221,4 +223,4 @@ def test_serves_names_its_domain() -> None:
     assert blocked.serves(640, 512, 512, torch.float32)
     assert blocked.serves(1, 4096, 5000, torch.float32)
     assert not blocked.serves(640, 512, 512, torch.float64)
-    assert not blocked.serves(1, 4097, 10, torch.float32)
+    assert not blocked.serves(1, 8193, 10, torch.float32)

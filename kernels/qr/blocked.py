@@ -11,7 +11,13 @@ import triton
 
 from qrprof.kernels.qr import rows
 from qrprof.kernels.qr.configs import CONFIGS, DEFAULT, Blocked, Config, Leaf, Rows, Small, Tiles
-from qrprof.kernels.qr.larft import qrprof_larft_gram, qrprof_larft_halves, qrprof_larft_join, qrprof_larft_y
+from qrprof.kernels.qr.larft import (
+    qrprof_larft_gram,
+    qrprof_larft_halves,
+    qrprof_larft_join,
+    qrprof_larft_sum,
+    qrprof_larft_y,
+)
 from qrprof.kernels.qr.layout import batched, column_major
 from qrprof.kernels.qr.panel import qrprof_geqr2_larft_leaf
 from qrprof.kernels.qr.rows import LEAF
@@ -19,11 +25,12 @@ from qrprof.kernels.qr.scale import qrprof_copy_finish, qrprof_copy_prepare
 from qrprof.kernels.qr.small import qrprof_geqr2_small
 from qrprof.kernels.qr.update import qrprof_larfb_update
 
-MOST_ROWS = DEFAULT.leaves[-1].rows
+MOST_ROWS = DEFAULT.rows[-1].rows
 PADDED = LEAF
 SIDE = 16  # columns of a Triton leaf
 COPY_COLUMNS, COPY_ROWS, COPY_WARPS = 32, 32, 4
 Y_ROWS, Y_WARPS = 64, 4
+SUM_WARPS = 4
 PREPARE_COLUMNS, PREPARE_ROWS, PREPARE_WARPS = 64, 64, 8
 
 Halves = tuple[torch.Tensor, torch.Tensor]  # V in two float16, (batch, m - start, width) each
@@ -84,9 +91,9 @@ def factor(a: torch.Tensor, config: Config, stamps: list[torch.Tensor] | None = 
     for block in range(done.t.shape[1]):
         end = factor_block(done, config, blocked, block, stamps)
         v = halves_of(done, block, blocked.outer) if end < n else None
-        make_t(done, config, blocked, block, 1, v, of=LEAF if rows.usable(a.device) else SIDE)
+        make_t(done, blocked, block, 1, v, of=LEAF if rows.usable(a.device) else SIDE)
         if end < n:
-            update(qrprof_larfb_update, done, config, blocked.outer, block, done.work, (end, n), v, transpose=True)
+            update(qrprof_larfb_update, done, blocked, blocked.outer, block, done.work, (end, n), v, transpose=True)
     return done
 
 
@@ -145,7 +152,7 @@ def factor_block(
         if leaf + size < end:
             rest = (leaf + size, end)
             update(
-                qrprof_larfb_update, replace(done, t=t[:, None, :size], width=size), config, blocked.inner,
+                qrprof_larfb_update, replace(done, t=t[:, None, :size], width=size), blocked, blocked.inner,
                 leaf // size, work, rest, None, transpose=True,
             )  # fmt: skip
     return int(end)
@@ -178,13 +185,12 @@ def y_of(v: Halves, t: torch.Tensor, *, transpose: bool) -> Halves:
 
 
 def make_t(
-    done: Factored, config: Config, blocked: Blocked, block: int, blocks: int,
-    v: Halves | None, *, of: int,
+    done: Factored, blocked: Blocked, block: int, blocks: int, v: Halves | None, *, of: int,
 ) -> None:  # fmt: skip
     """T of `blocks` block columns from `block` on, where that of every `of` reflectors is there; 1: where tau is."""
     batch, m, ld = done.work.shape
     k, tiles = done.tau.shape[1], blocked.gram
-    splits = splits_of(config, batch * blocks, m - block * done.width, tiles)
+    splits = splits_of(blocked, batch * blocks, m - block * done.width, tiles)
     gram = done.work.new_empty(batch, blocks, splits, done.width, done.width)
     high, low = v or (done.work, done.work)
     qrprof_larft_gram[(batch * blocks * splits,)](
@@ -192,6 +198,8 @@ def make_t(
         W=done.width, BR=tiles.block_rows, STAGES=tiles.stages, HALVED=v is not None, PRECISION=exact(tiles),
         num_warps=tiles.warps,
     )  # fmt: skip
+    if splits > 1:
+        qrprof_larft_sum[(batch * blocks * (done.width // SIDE),)](gram, splits, W=done.width, num_warps=SUM_WARPS)
     qrprof_larft_join[(batch * blocks,)](
         gram, done.tau, done.t[:, block], k, block, blocks, splits, done.t.stride(0),
         W=done.width, FROM=of, PRECISION=exact(tiles), num_warps=blocked.join, num_stages=1,
@@ -199,14 +207,14 @@ def make_t(
 
 
 def update(
-    kernel: triton.JITFunction, done: Factored, config: Config, tiles: Tiles, block: int, c: torch.Tensor,
+    kernel: triton.JITFunction, done: Factored, blocked: Blocked, tiles: Tiles, block: int, c: torch.Tensor,
     columns: tuple[int, int], v: Halves | None, *, transpose: bool,
 ) -> None:  # fmt: skip
     """These columns of c, (batch, m, any), take C - V op(T) V^T C of a block; the first is a multiple of 8."""
     batch, m, ld = done.work.shape
     first, last = columns
     count = triton.cdiv(last - first, tiles.columns)
-    splits = splits_of(config, batch * count, m - block * done.width, tiles)
+    splits = splits_of(blocked, batch * count, m - block * done.width, tiles)
     t = done.t[:, min(block, done.t.shape[1] - 1)]  # of a leaf there is one
     sums = c if splits == 1 else c.new_empty(batch * count * splits * done.width * tiles.columns)
     high, low = v or (done.work, done.work)
@@ -220,9 +228,9 @@ def update(
         )  # fmt: skip
 
 
-def splits_of(config: Config, programs: int, rows: int, tiles: Tiles) -> int:
+def splits_of(blocked: Blocked, programs: int, rows: int, tiles: Tiles) -> int:
     """How many programs share the rows of a tile: enough to fill the device, and each with work."""
-    return max(1, min(config.programs // programs, config.splits, rows // (2 * tiles.block_rows)))
+    return max(1, min(blocked.programs // programs, blocked.splits, rows // (2 * tiles.block_rows)))
 
 
 def exact(tiles: Tiles) -> str:

@@ -49,10 +49,13 @@ class Blocked:
 
     columns: int
     width: int
+    programs: int  # that fill the device: with fewer tiles, up to `splits` programs share the rows of one
+    splits: int
     inner: Tiles  # update of the rest of a block column after a leaf
     gram: Tiles  # V^T V
     join: int  # warps of the program that makes T of it
     outer: Tiles  # update of the columns after a block column
+    applied: Tiles  # Q to a caller's matrix, which is of any scale: no float16
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,6 @@ class Small:
 
 @dataclass(frozen=True)
 class Config:
-    programs: int  # that fill the device: with fewer tiles, up to `splits` programs share the rows of one
-    splits: int
     small: tuple[Small, ...]  # the first that holds the matrix serves
     rows: tuple[Rows, ...]  # the first that holds the leaf serves
     leaves: tuple[Leaf, ...]  # by rising rows
@@ -76,17 +77,19 @@ class Config:
 
 
 INNER: Final = Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3")
+APPLIED: Final = Tiles(columns=64, block_rows=32, warps=8, stages=2, precision="tf32x3")
 WIDE: Final = Blocked(
     columns=MOST,
     width=128,
+    programs=528,
+    splits=16,
     inner=INNER,
     gram=Tiles(columns=128, block_rows=32, warps=8, stages=3, precision="fp16x3"),
     join=4,
     outer=Tiles(columns=64, block_rows=32, warps=4, stages=3, precision="fp16x3"),
+    applied=APPLIED,
 )
 SM90: Final = Config(
-    programs=264,
-    splits=16,
     small=(
         Small(rows=32, columns=32, warps=1),
         Small(rows=64, columns=32, warps=2),
@@ -111,18 +114,21 @@ SM90: Final = Config(
         Leaf(rows=64, warps=2),
         Leaf(rows=256, warps=4),
         Leaf(rows=1024, warps=8),
-        Leaf(rows=4096, warps=16),
+        Leaf(rows=2048, warps=16),
     ),
     blocked=(
         Blocked(
             columns=384,
             width=64,
+            programs=264,
+            splits=16,
             inner=INNER,
             gram=Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3"),
             join=4,
             outer=Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3"),
+            applied=APPLIED,
         ),
-        replace(WIDE, columns=1024),
+        replace(WIDE, columns=1024, programs=132),
         replace(WIDE, inner=replace(INNER, columns=32)),
     ),
 )

@@ -12,12 +12,12 @@ def orgqr(done: Factored, columns: int, config: Config) -> torch.Tensor:
     """The first `columns` columns of Q, (batch, m, columns), row-major; m >= columns >= k reflectors."""
     q = done.work.new_zeros(*done.work.shape[:2], columns)
     q.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-    tiles = blocked_of(config, done.tau.shape[1]).outer
+    blocked = blocked_of(config, done.tau.shape[1])
     for block in reversed(range(done.t.shape[1])):
         # Columns before the block's are those of the identity there: zero from its first row on.
         tail = (block * done.width, columns)
-        v = halves_of(done, block, tiles)
-        update(qrprof_orgqr_update, done, config, tiles, block, q, tail, v, transpose=False)
+        v = halves_of(done, block, blocked.outer)
+        update(qrprof_orgqr_update, done, blocked, blocked.outer, block, q, tail, v, transpose=False)
     return q
 
 
@@ -26,10 +26,10 @@ def ormqr(done: Factored, c: torch.Tensor, config: Config, *, left: bool, transp
     target = (c if left else c.mT).clone(memory_format=torch.contiguous_format)  # (C Q)^T = Q^T C^T
     blocks = range(done.t.shape[1])
     inverse = transpose if left else not transpose
-    tiles = blocked_of(config, done.tau.shape[1]).outer
+    blocked = blocked_of(config, done.tau.shape[1])
     for block in blocks if inverse else reversed(blocks):
         whole = (0, target.shape[2])
-        update(qrprof_ormqr_update, done, config, tiles, block, target, whole, None, transpose=inverse)
+        update(qrprof_ormqr_update, done, blocked, blocked.applied, block, target, whole, None, transpose=inverse)
     return target if left else target.mT
 
 
@@ -42,5 +42,5 @@ def of_reflectors(h: torch.Tensor, tau: torch.Tensor, config: Config) -> Factore
     work[:, :, :n] = h
     exponent = torch.zeros(batch, work.shape[2], dtype=torch.int32, device=h.device)
     done = Factored(work, n, tau, exponent, h.new_empty(batch, blocks, width, width), width)
-    make_t(done, config, blocked, 0, blocks, None, of=1)
+    make_t(done, blocked, 0, blocks, None, of=1)
     return done

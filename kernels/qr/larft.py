@@ -78,18 +78,17 @@ def qrprof_larft_gram(
     tl.store(at + index[:, None] * W + index[None, :], sums)
 
 
-@triton.jit
-def sum_splits(gram, splits, W: tl.constexpr):
-    """The first of the `splits` matrices becomes their sum."""
-    if splits > 1:
-        index = tl.arange(0, W)
-        for row in range(0, W, SIDE):
-            at = gram + (row + tl.arange(0, SIDE))[:, None] * W + index[None, :]
-            sums = tl.load(at)
-            for s in range(1, splits):
-                sums += tl.load(at + s * W * W)
-            tl.store(at, sums)
-        tl.debug_barrier()
+@triton.jit(do_not_specialize=["splits"])
+def qrprof_larft_sum(gram_ptr, splits, W: tl.constexpr):
+    """The first of every `splits` matrices, (any, splits, W, W), becomes their sum; SIDE rows a program."""
+    groups: tl.constexpr = W // SIDE
+    row = tl.program_id(0) % groups * SIDE + tl.arange(0, SIDE)
+    gram = gram_ptr + (tl.program_id(0) // groups).to(tl.int64) * splits * W * W
+    at = gram + row[:, None] * W + tl.arange(0, W)[None, :]
+    sums = tl.load(at)
+    for s in range(1, splits):
+        sums += tl.load(at + s * W * W)
+    tl.store(at, sums)
 
 
 @triton.jit
@@ -126,12 +125,14 @@ def qrprof_larft_join(
     gram_ptr, tau_ptr, t_ptr, k, block, blocks, splits, t_batch,
     W: tl.constexpr, FROM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """T of block columns, (batch, blocks, W, W), upper triangles, from V^T V and tau, or T of every FROM reflectors."""
+    """T of block columns, (batch, blocks, W, W), upper triangles, from V^T V and tau, or T of every FROM reflectors.
+
+    V^T V is the first of every `splits` matrices.
+    """
     matrix = (tl.program_id(0) // blocks).to(tl.int64)
     number = tl.program_id(0) % blocks
     gram = gram_ptr + tl.program_id(0).to(tl.int64) * splits * W * W
     t = t_ptr + matrix * t_batch + number * W * W
-    sum_splits(gram, splits, W)
     if FROM == 1:
         small_triangles(gram, tau_ptr + matrix * k, t, (block + number) * W, k, W, PRECISION)
     if FROM <= SIDE and W > SIDE:

@@ -115,8 +115,7 @@ def qrprof_ormqr_update(
     W: tl.constexpr, TS: tl.constexpr, BC: tl.constexpr, BR: tl.constexpr, STAGES: tl.constexpr,
     TRANSPOSE: tl.constexpr, HALVED: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    apply_block(  # C is the caller's, of any scale: no float16
+    apply_block(
         work_ptr, high_ptr, low_ptr, y_high_ptr, y_low_ptr, t_ptr, c_ptr, sums_ptr, m, ld, k, block, first, last, tiles,
-        splits, t_batch, c_batch, c_row, c_column, W, TS, BC, BR, STAGES, TRANSPOSE, 0, False,
-        "tf32x3" if PRECISION == "fp16x3" else PRECISION, PART,
+        splits, t_batch, c_batch, c_row, c_column, W, TS, BC, BR, STAGES, TRANSPOSE, 0, HALVED, PRECISION, PART,
     )  # fmt: skip
