@@ -83,8 +83,8 @@ def test_every_kernel_of_geqrf_has_a_phase() -> None:
     [
         ("linalg_qr", (0, 64, 64), "nothing to factor"),
         ("linalg_qr", (4, 0, 64), "nothing to factor"),
-        ("linalg_qr", (4, 5000, 64), "up to 4096 rows"),
-        ("linalg_qr", (1, 4096, 1 << 19), "cannot index so many entries"),
+        ("linalg_qr", (4, blocked.MOST_ROWS + 1, 64), f"up to {blocked.MOST_ROWS} rows"),
+        ("linalg_qr", (1, blocked.MOST_ROWS, 1 << 30), "cannot index so many entries"),
         ("geqrf", (100, 32, 32), "one launch factors matrices this small"),
         ("linalg_qr", (100, 32, 32), ""),
         ("geqrf", (640, 512, 512), ""),

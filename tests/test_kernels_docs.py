@@ -1,0 +1,37 @@
+"""docs/kernels.md names the kernels and files that there are."""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+SOURCES = [path for pattern in ("*.py", "*.cu") for path in (ROOT / "kernels" / "qr").glob(pattern)]
+
+
+def rows(head: str) -> list[list[str]]:
+    """The cells of the table whose first line begins with `head`, without its rule."""
+    lines = TEXT[TEXT.index(f"\n| {head} |") + 1 :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in [lines[0], *lines[2:]]]
+
+
+def kernels_of_geqrf() -> set[str]:
+    """Those of the blocked factorisation with a CUDA compiler."""
+    names = {name for path in SOURCES for name in re.findall(r"\bqrprof_(\w+)\(", path.read_text(encoding="utf-8"))}
+    apart = {"geqr2_small", "geqr2_larft_leaf", "orgqr_update", "ormqr_update"}
+    assert apart < names
+    return names - apart
+
+
+def test_every_kernel_of_a_factorisation_stands_in_the_table() -> None:
+    named = set()
+    for _, _, kernels, _ in rows("when")[1:]:
+        first, *others = re.findall(r"`(\w+)`", kernels)
+        named |= {first, *(first.partition("_")[0] + other for other in others)}
+    assert named == kernels_of_geqrf()
+
+
+def test_files_that_it_names_are_there() -> None:
+    named = set(re.findall(r"`(\w+\.(?:py|cu))`", TEXT))
+    assert len(named) > 5
+    assert named <= {path.name for path in SOURCES}
