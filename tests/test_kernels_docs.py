@@ -1,6 +1,5 @@
 """docs/kernels.md names the kernels and files that there are."""
 
-import json
 import re
 from pathlib import Path
 
