@@ -29,6 +29,7 @@ from qrprof.planner.gate.records import STAGES, Finding, Outcome, Stage, StageCo
 from qrprof.planner.gate.replay import replay
 from qrprof.planner.gate.replies import Arguments, Built, Ended, Worker, Workers
 from qrprof.planner.gate.static import examine
+from qrprof.planner.gate.threads import few_threads
 from qrprof.planner.gate.timing import Against, Timed, timing
 from qrprof.planner.gate.trial import Checked, Seeds, Trial, failure
 from qrprof.planner.gate.trusted import Broken, Trusted
@@ -184,7 +185,7 @@ def run_gate(
     matrix of the task is gone.
     """
     sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
-    with ExitStack() as stack:
+    with few_threads(task), ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="qrprof-gate-")))
         run = Run(task, source, parent, workers, clock, seeds, lane, peaks, stack, folder)
         for stage in STAGES[: STAGES.index(until) + 1]:

@@ -5,12 +5,9 @@ What is shown of a winner is its second timing, in a new process: the first was 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
-
-import torch
 
 from qrprof.planner.gate.diagnose import with_cause
 from qrprof.planner.gate.floor import floor_ns
@@ -21,6 +18,7 @@ from qrprof.planner.gate.records import CaseTime, Finding, Interval, TaskCase
 from qrprof.planner.gate.replies import Worker
 from qrprof.planner.gate.rounds import CANDIDATE, PARENT, STAGE, STOCK, TWIN, Legs, calls_of, measure, pairs
 from qrprof.planner.gate.stats import Noise, interval, noise_of, standard_error, together
+from qrprof.planner.gate.threads import one_thread
 from qrprof.planner.gate.trial import Checked, Trial, failure
 from qrprof.profiler.devices import Peaks
 
@@ -74,17 +72,6 @@ def timing(trial: Trial, against: Against) -> Timed:
     """Raises Ended."""
     with one_thread():
         return timed(trial, against)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch here keeps to one thread: others would spin for milliseconds beside the process that is timed."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def timed(trial: Trial, against: Against) -> Timed:
