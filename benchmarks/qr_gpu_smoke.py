@@ -43,6 +43,10 @@ def big(**changes: Any) -> Config:
     return replace(SM90, blocked=(LOW, *(replace(of, **changes) for of in SM90.blocked[1:])))
 
 
+def everywhere(**changes: Any) -> Config:
+    return replace(SM90, blocked=tuple(replace(of, **changes) for of in SM90.blocked))
+
+
 def low(**changes: Any) -> Config:
     return replace(SM90, blocked=(replace(LOW, **changes), *SM90.blocked[1:]))
 
@@ -56,11 +60,10 @@ def leaf(rows: int, each: int, threads: int, cluster: int) -> Config:
 FIRST = ("640x512", "60x1024")
 # name: (cases, settings)
 VARIANTS: dict[str, tuple[tuple[str, ...], Config]] = {
-    "programs 264": (("60x1024", "8x2048", "2x4096"), big(programs=264)),
-    "programs 528": (("60x1024", "640x512"), big(programs=528)),
-    "low programs 132": (("40x352", "40x176"), low(programs=132)),
-    "low programs 528": (("40x352", "40x176"), low(programs=528)),
-    "inner 32 columns": (("640x512", "60x1024"), big(inner=tiles(32, 64, 4, 2))),
+    "not ahead": (("40x176", "60x1024", "2x4096"), everywhere(ahead=0)),
+    "all ahead": (("640x512",), big(ahead=MOST)),
+    "programs 264": (("8x2048", "2x4096"), big(programs=264)),
+    "programs 132": (("2x4096", "60x1024"), big(programs=132)),
 }  # fmt: skip
 
 

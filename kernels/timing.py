@@ -8,7 +8,6 @@ drifting clock, heat and neighbours meet all of them alike.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, Final, Protocol
@@ -16,6 +15,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import torch
 
+from qrprof.kernels.capture import NoGraph, captured
 from qrprof.profiler.recording.clock import DEVICE_EVENTS, HOST_CLOCK
 
 MOST_CALLS: Final = 50  # of a graph; as many as the QR contest times at once
@@ -27,10 +27,6 @@ TIMES_L2: Final = 4
 EAGER: Final = "one eager call on an idle device"
 GRAPH: Final = "CUDA graph"
 LOOP: Final = "loop of calls"
-
-
-class NoGraph(Exception):
-    """The calls cannot be captured; the message says why."""
 
 
 class Clock(Protocol):
@@ -115,24 +111,11 @@ class DeviceClock:
         return 1e6 * start.elapsed_time(end)
 
     def capture(self, work: Callable[[], object]) -> Callable[[], object]:
-        self.idle()
-        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         try:
-            # A capture that fails leaves its own stream the current one; the second `with` takes that back.
-            here = torch.cuda.current_stream(self.device)
-            with torch.cuda.device(self.device), torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool):
-                work()
-        except RuntimeError as error:
-            self.idle()
-            self.leave(pool)
-            raise NoGraph(f"no capture: {str(error).partition(chr(10))[0]}") from None
+            graph, _ = captured(work, self.device)
+        except NoGraph as error:
+            raise NoGraph(f"no capture: {error}") from None
         return graph.replay
-
-    def leave(self, pool: tuple[int, int]) -> None:
-        """Before torch 2.12 the allocator stays in a capture that fails at its end: no later one works (PR 180395)."""
-        index = torch.cuda.current_device() if self.device.index is None else self.device.index
-        with suppress(RuntimeError):  # it has left
-            torch._C._cuda_endAllocateToPool(index, pool)
 
     def peak_bytes(self, work: Callable[[], object]) -> int | None:
         self.idle()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from qrprof.kernels.capture import NoGraph
 from qrprof.kernels.timing import (
     EAGER,
     GRAPH,
@@ -14,7 +15,6 @@ from qrprof.kernels.timing import (
     Contender,
     DeviceClock,
     HostClock,
-    NoGraph,
     calls_of,
     clock_of,
     compare,

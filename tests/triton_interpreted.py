@@ -24,7 +24,9 @@ EXACT = Tiles(columns=16, block_rows=16, warps=4, stages=1, precision="ieee")
 
 def blocks(width: int, tiles: Tiles, programs: int = 1) -> Config:
     leaves = tuple(Leaf(rows, warps=4, paired=False) for rows in (32, 128))
-    blocked = (Blocked(1 << 30, width, programs, 3, inner=tiles, gram=tiles, join=4, outer=tiles, applied=EXACT),)
+    blocked = (
+        Blocked(1 << 30, width, programs, 3, inner=tiles, gram=tiles, join=4, outer=tiles, ahead=0, applied=EXACT),
+    )
     return Config(small=(), rows=(), leaves=leaves, blocked=blocked)
 
 

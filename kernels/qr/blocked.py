@@ -5,11 +5,13 @@ The work matrices are row-major, (batch, m, ld), with columns padded to a multip
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import triton
 
 from qrprof.kernels.qr import rows
+from qrprof.kernels.qr.ahead import Ahead
 from qrprof.kernels.qr.configs import CONFIGS, DEFAULT, Blocked, Config, Leaf, Rows, Small, Tiles
 from qrprof.kernels.qr.larft import (
     qrprof_larft_gram,
@@ -34,6 +36,7 @@ SUM_WARPS = 4
 PREPARE_COLUMNS, PREPARE_ROWS, PREPARE_WARPS = 64, 64, 8
 
 Halves = tuple[torch.Tensor, torch.Tensor]  # V in two float16, (batch, m - start, width) each
+WithY = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # and Y = V op(T) in two
 
 
 @dataclass(frozen=True)
@@ -85,15 +88,19 @@ def factor(a: torch.Tensor, config: Config, stamps: list[torch.Tensor] | None = 
 
     `stamps` takes the clocks of the CUDA leaf kernel's PROFILE variant, a tensor a launch.
     """
-    m, n = a.shape[1:]
+    batch, m, n = a.shape
     blocked = blocked_of(config, min(m, n))
     done = unfactored(a, blocked.width)
+    ahead = Ahead(a.device, wanted=batch <= blocked.ahead)
     for block in range(done.t.shape[1]):
         end = factor_block(done, config, blocked, block, stamps)
-        v = halves_of(done, block, blocked.outer) if end < n else None
-        make_t(done, blocked, block, 1, v, of=LEAF if rows.usable(a.device) else SIDE)
+        halves = halves_of(done, block, blocked.outer) if end < n else None
+        make_t(done, blocked, block, 1, halves, of=LEAF if rows.usable(a.device) else SIDE)
         if end < n:
-            update(qrprof_larfb_update, done, blocked, blocked.outer, block, done.work, (end, n), v, transpose=True)
+            v = with_y(halves, done.t[:, block], transpose=True)
+            run = partial(update, qrprof_larfb_update, done, blocked.outer, blocked, block, done.work, v)
+            ahead.update(run, (end, min(end + blocked.width, n), n), v)
+    ahead.join()
     return done
 
 
@@ -150,11 +157,8 @@ def factor_block(
                 BM=of.rows, W=width, PRECISION=exact(blocked.inner), PAIRED=of.paired, num_warps=of.warps,
             )  # fmt: skip
         if leaf + size < end:
-            rest = (leaf + size, end)
-            update(
-                qrprof_larfb_update, replace(done, t=t[:, None, :size], width=size), blocked, blocked.inner,
-                leaf // size, work, rest, None, transpose=True,
-            )  # fmt: skip
+            one = replace(done, t=t[:, None, :size], width=size)
+            update(qrprof_larfb_update, one, blocked.inner, blocked, leaf // size, work, None, leaf + size, end)
     return int(end)
 
 
@@ -171,8 +175,10 @@ def halves_of(done: Factored, block: int, config: Tiles) -> Halves | None:
     return high, low
 
 
-def y_of(v: Halves, t: torch.Tensor, *, transpose: bool) -> Halves:
-    """Y = V op(T), with T (batch, width, width), in halves as V."""
+def with_y(v: Halves | None, t: torch.Tensor, *, transpose: bool) -> WithY | None:
+    """V and Y = V op(T), with T (batch, width, width), in halves, where V is."""
+    if v is None:
+        return None
     high, low = v
     batch, left, width = high.shape
     y_high, y_low = torch.empty_like(high), torch.empty_like(low)
@@ -181,7 +187,7 @@ def y_of(v: Halves, t: torch.Tensor, *, transpose: bool) -> Halves:
         high, low, t, y_high, y_low, left, tiles, t.stride(0),
         W=width, BR=Y_ROWS, TRANSPOSE=transpose, num_warps=Y_WARPS,
     )  # fmt: skip
-    return y_high, y_low
+    return high, low, y_high, y_low
 
 
 def make_t(
@@ -207,21 +213,19 @@ def make_t(
 
 
 def update(
-    kernel: triton.JITFunction, done: Factored, blocked: Blocked, tiles: Tiles, block: int, c: torch.Tensor,
-    columns: tuple[int, int], v: Halves | None, *, transpose: bool,
+    kernel: triton.JITFunction, done: Factored, tiles: Tiles, blocked: Blocked, block: int, c: torch.Tensor,
+    v: WithY | None, first: int, last: int, *, transpose: bool = True,
 ) -> None:  # fmt: skip
-    """These columns of c, (batch, m, any), take C - V op(T) V^T C of a block; the first is a multiple of 8."""
+    """Columns first .. last of c, (batch, m, any), take C - V op(T) V^T C of a block; `first` is a multiple of 8."""
     batch, m, ld = done.work.shape
-    first, last = columns
     count = triton.cdiv(last - first, tiles.columns)
     splits = splits_of(blocked, batch * count, m - block * done.width, tiles)
     t = done.t[:, min(block, done.t.shape[1] - 1)]  # of a leaf there is one
     sums = c if splits == 1 else c.new_empty(batch * count * splits * done.width * tiles.columns)
-    high, low = v or (done.work, done.work)
-    y_high, y_low = y_of(v, t, transpose=transpose) if v else (done.work, done.work)
+    halves = v or (done.work,) * 4
     for part in (0,) if splits == 1 else (1, 2):
         kernel[(batch * count * splits,)](
-            done.work, high, low, y_high, y_low, t, c, sums, m, ld, done.tau.shape[1], block, first // 8, last,
+            done.work, *halves, t, c, sums, m, ld, done.tau.shape[1], block, first // 8, last,
             count, splits, t.stride(0), *c.stride(),
             W=done.width, TS=t.stride(1), BC=tiles.columns, BR=tiles.block_rows, STAGES=tiles.stages,
             TRANSPOSE=transpose, HALVED=v is not None, PRECISION=tiles.precision, PART=part, num_warps=tiles.warps,

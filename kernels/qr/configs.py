@@ -55,6 +55,7 @@ class Blocked:
     gram: Tiles  # V^T V
     join: int  # warps of the program that makes T of it
     outer: Tiles  # update of the columns after a block column
+    ahead: int  # up to so many matrices leave room beside their leaves for the update before
     applied: Tiles  # Q to a caller's matrix, which is of any scale: no float16
 
 
@@ -81,12 +82,13 @@ APPLIED: Final = Tiles(columns=64, block_rows=32, warps=8, stages=2, precision="
 WIDE: Final = Blocked(
     columns=MOST,
     width=128,
-    programs=528,
+    programs=264,
     splits=16,
     inner=INNER,
     gram=Tiles(columns=128, block_rows=32, warps=8, stages=3, precision="fp16x3"),
     join=4,
     outer=Tiles(columns=64, block_rows=32, warps=4, stages=3, precision="fp16x3"),
+    ahead=66,
     applied=APPLIED,
 )
 SM90: Final = Config(
@@ -126,9 +128,10 @@ SM90: Final = Config(
             gram=Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3"),
             join=4,
             outer=Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3"),
+            ahead=66,
             applied=APPLIED,
         ),
-        replace(WIDE, columns=1024, programs=132),
+        replace(WIDE, columns=1024),
         replace(WIDE, inner=replace(INNER, columns=32)),
     ),
 )

@@ -3,7 +3,7 @@
 import torch
 import triton
 
-from qrprof.kernels.qr.blocked import PADDED, Factored, blocked_of, halves_of, make_t, update
+from qrprof.kernels.qr.blocked import PADDED, Factored, blocked_of, halves_of, make_t, update, with_y
 from qrprof.kernels.qr.configs import Config
 from qrprof.kernels.qr.update import qrprof_orgqr_update, qrprof_ormqr_update
 
@@ -15,9 +15,9 @@ def orgqr(done: Factored, columns: int, config: Config) -> torch.Tensor:
     blocked = blocked_of(config, done.tau.shape[1])
     for block in reversed(range(done.t.shape[1])):
         # Columns before the block's are those of the identity there: zero from its first row on.
-        tail = (block * done.width, columns)
-        v = halves_of(done, block, blocked.outer)
-        update(qrprof_orgqr_update, done, blocked, blocked.outer, block, q, tail, v, transpose=False)
+        first = block * done.width
+        v = with_y(halves_of(done, block, blocked.outer), done.t[:, block], transpose=False)
+        update(qrprof_orgqr_update, done, blocked.outer, blocked, block, q, v, first, columns, transpose=False)
     return q
 
 
@@ -28,8 +28,8 @@ def ormqr(done: Factored, c: torch.Tensor, config: Config, *, left: bool, transp
     inverse = transpose if left else not transpose
     blocked = blocked_of(config, done.tau.shape[1])
     for block in blocks if inverse else reversed(blocks):
-        whole = (0, target.shape[2])
-        update(qrprof_ormqr_update, done, blocked, blocked.applied, block, target, whole, None, transpose=inverse)
+        of = (qrprof_ormqr_update, done, blocked.applied, blocked, block, target, None)
+        update(*of, 0, target.shape[2], transpose=inverse)
     return target if left else target.mT
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from qrprof.kernels.capture import NoGraph, captured
 from qrprof.kernels.elsewhere import elsewhere
 
 Work = Callable[..., tuple[Tensor, ...]]
@@ -66,22 +67,20 @@ class Graphs:
     def capture(self, key: Any, work: Work, inputs: tuple[Tensor, ...]) -> Captured | None:
         device = inputs[0].device
         before = torch.cuda.memory_reserved(device)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.device(device), torch.no_grad():
-                mine = tuple(torch.ones(x.shape, dtype=x.dtype, device=device) for x in inputs)
-                work(*mine)  # contiguous inputs may be of another compiled kernel than the caller's
-                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                    outputs = work(*mine)
-        except RuntimeError as error:
-            self.failed[key] = str(error).partition("\n")[0]
-            return None
-        captured = Captured(graph, mine, outputs, max(0, torch.cuda.memory_reserved(device) - before))
-        self.kept[key] = captured
+        with torch.cuda.device(device), torch.no_grad():
+            mine = tuple(torch.ones(x.shape, dtype=x.dtype, device=device) for x in inputs)
+            work(*mine)  # contiguous inputs may be of another compiled kernel than the caller's
+            try:
+                graph, outputs = captured(lambda: work(*mine), device, "thread_local")
+            except NoGraph as error:
+                self.failed[key] = str(error)
+                return None
+        taken = Captured(graph, mine, outputs, max(0, torch.cuda.memory_reserved(device) - before))
+        self.kept[key] = taken
         most = MOST_BYTES * torch.cuda.get_device_properties(device).total_memory
         while len(self.kept) > MOST or (len(self.kept) > 1 and self.held(device) > most):
             self.kept.popitem(last=False)
-        return captured
+        return taken
 
     def held(self, device: torch.device) -> int:
         """Bytes of device memory that the graphs hold."""

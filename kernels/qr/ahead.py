@@ -1,0 +1,57 @@
+"""The trailing update beside the next block column: on a stream of its own, while a graph is captured.
+
+The leaves of few matrices leave most of a GPU empty. What the next block column needs is updated first; the rest runs
+beside its leaves. Outside of a capture the host's launches take longer than that saves.
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch.cuda._utils import _check_cuda, _get_gpu_runtime_library
+
+NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: the legacy stream of another thread would break the capture
+
+
+@functools.lru_cache
+def side_stream(device: torch.device, main: int) -> torch.cuda.ExternalStream:
+    """A stream that is used beside the stream `main` alone: one of torch's pool may be another thread's as well."""
+    made = ctypes.c_void_p()
+    with torch.cuda.device(device):
+        _check_cuda(_get_gpu_runtime_library().cuStreamCreate(ctypes.byref(made), NON_BLOCKING))
+    return torch.cuda.ExternalStream(made.value, device)  # type: ignore[no-untyped-call]
+
+
+class Ahead:
+    """Trailing updates of one factorisation, in two parts where `wanted` and under capture."""
+
+    def __init__(self, device: torch.device, *, wanted: bool) -> None:
+        self.side: torch.cuda.ExternalStream | None = None
+        self.done: torch.Event | None = None  # of the rest of the update before
+        self.kept: object = None  # what it reads: memory that is freed may be taken by the main stream at once
+        if wanted and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self.main = torch.cuda.current_stream(device)
+            self.side = side_stream(device, self.main.cuda_stream)
+
+    def update(self, run: Callable[[int, int], None], columns: tuple[int, int, int], reads: object) -> None:
+        """`run` on columns first .. last, where the next block column ends at the one between."""
+        first, near, last = columns
+        if self.side is None or near == last:
+            self.join()
+            return run(first, last)
+        ready = self.main.record_event()
+        with torch.cuda.stream(self.side):
+            self.side.wait_event(ready)
+            run(near, last)
+            done = self.side.record_event()
+        self.join()
+        run(first, near)
+        self.done, self.kept = done, reads
+
+    def join(self) -> None:
+        """Wait for the rest of the update before."""
+        if self.done is not None:
+            self.main.wait_event(self.done)
+            self.done = self.kept = None
