@@ -112,17 +112,10 @@ def of_folder(folder: Path) -> list[psutil.Process]:
 
 
 def test_only_its_own_folder_can_be_written(contained: Layer, tmp_path: Path) -> None:
-    beside = tmp_path / "beside"
     own = tmp_path / "own"
     own.mkdir()
-    places = [
-        beside,
-        Path(__file__).parent / "x",
-        Path("/usr/x"),
-        Path("/tmp/x"),
-        Path("/dev/x"),
-        Path(sys.prefix, "x"),
-    ]
+    folders = [tmp_path, Path(__file__).parent, *map(Path, ("/usr", "/tmp", "/dev", sys.prefix))]
+    places = [folder / f"qrprof-test-{os.getpid()}" for folder in folders]
     script = "; ".join(f"echo x > {place}" for place in [*places, own / "made"])
     shell(contained, own, script)
     assert (own / "made").read_text() == "x\n"

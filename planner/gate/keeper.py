@@ -58,7 +58,7 @@ def main() -> NoReturn:
     try:
         status = wait_for(child, lifeline, ended, settings["tasks"])
     finally:
-        end_all(child)
+        end_all()
     if status is None:
         remove(settings["folder"])  # the gate may be gone and not do it
         os._exit(0)
@@ -99,13 +99,12 @@ def reaped() -> list[tuple[int, int]]:
         found.append((pid, status))
 
 
-def end_all(first: int) -> None:
+def end_all() -> None:
     """Kill until there is nothing left to kill.
 
     The first processes go first: with the first of a pid namespace all others in it end. The others are stopped before:
     what is stopped starts no more.
     """
-    kill(first, signal.SIGKILL)
     for pid in descendants(os.getpid())[:3]:
         kill(pid, signal.SIGKILL)
     while alive := descendants(os.getpid()):
