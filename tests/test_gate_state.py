@@ -49,9 +49,10 @@ def fewer_threads() -> Iterator[None]:
 
 @contextmanager
 def tf32() -> Iterator[None]:
-    torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = not before
     yield
-    torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = before
 
 
 @contextmanager

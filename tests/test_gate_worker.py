@@ -106,6 +106,11 @@ def set_flag(x):
     return x.clone()
 
 
+def set_precision(x):
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    return x.clone()
+
+
 def draw(x):
     return x + torch.rand(1) * 0
 
@@ -311,6 +316,7 @@ def test_an_output_that_changes_after_its_return_is_seen(worker: Worker) -> None
     ("how", "detector", "words"),
     [
         ("set_flag", "global-state", "the default dtype from torch.float32 to torch.float64"),
+        ("set_precision", "global-state", "TF32"),
         ("draw", "global-state", "torch's random state"),
         ("patch", "patched", "time.perf_counter"),
         ("write", "harness", "open /usr/x"),

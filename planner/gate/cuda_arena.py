@@ -3,6 +3,7 @@
 Unlike the older IPC handles such a block crosses pid and network namespaces, and it needs no file in /dev/shm.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -106,8 +107,9 @@ class CudaArena:
     def __del__(self) -> None:
         os.close(self.fd)
         if self.address:
-            call("cuMemUnmap", u64(self.address), size_t(self.size))
-            call("cuMemAddressFree", u64(self.address), size_t(self.size))
+            with contextlib.suppress(RuntimeError):  # as python ends, the driver may have ended before
+                call("cuMemUnmap", u64(self.address), size_t(self.size))
+                call("cuMemAddressFree", u64(self.address), size_t(self.size))
 
 
 def whole_granules(size: int) -> int:

@@ -46,12 +46,19 @@ def state(device: str) -> State:
         ("threads", "the number of Python's threads"): _thread._count(),
         ("threads", "torch's number of threads"): (torch.get_num_threads(), torch.get_num_interop_threads()),
     }
-    found.update((("global-state", name), value()) for name, value in READINGS.items())
+    found.update((("global-state", name), read(value)) for name, value in READINGS.items())
     if device == "cuda":
         found["global-state", "CUDA's random state"] = digest(torch.cuda.get_rng_state().numpy().tobytes())
     if numpy := sys.modules.get("numpy"):
         found["global-state", "numpy's random state"] = digest(repr(numpy.random.get_state()).encode())
     return found
+
+
+def read(value: Callable[[], Any]) -> Any:
+    try:
+        return value()
+    except RuntimeError:  # torch has two ways to set TF32, and after the one does not answer the other
+        return "no answer"
 
 
 READINGS: Mapping[str, Callable[[], Any]] = {
@@ -65,7 +72,11 @@ READINGS: Mapping[str, Callable[[], Any]] = {
     "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
     "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
     "the precision of float32 products": torch.get_float32_matmul_precision,
-    "TF32": lambda: (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32),
+    "TF32": lambda: (
+        torch.backends.cuda.matmul.fp32_precision,
+        torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn.fp32_precision,  # type: ignore[attr-defined]
+    ),
     "reduced-precision sums": lambda: (
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
