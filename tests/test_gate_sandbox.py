@@ -192,6 +192,13 @@ def test_what_is_hidden_leaves_the_system_alone() -> None:
     assert outermost(paths) == [Path("/home/a"), Path("/home/ab"), Path("/tmp")]
 
 
+def test_code_that_a_candidate_needs_is_never_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(sandbox.__file__).resolve().parent)
+    hidden = files(tmp_path).hidden
+    assert str(Path.cwd()) not in hidden
+    assert any(Path.home().is_relative_to(folder) for folder in hidden)
+
+
 # --- how it ends
 
 

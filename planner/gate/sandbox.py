@@ -65,8 +65,9 @@ def files(folder: Path) -> Files:
         Path(tempfile.gettempdir()),
         *map(Path, ("/tmp", "/var/tmp", "/run", "/home", "/root")),
     ]
-    hidden = outermost([path.resolve() for path in wanted if path.is_dir()])
     needed = [Path(text).absolute() for text in (sys.prefix, sys.base_prefix, *code_folders())]
+    found = [path.resolve() for path in wanted if path.is_dir()]
+    hidden = outermost([path for path in found if not any(within in path.parents for within in needed)])
     shown = outermost([path for path in needed if any(path.is_relative_to(folder) for folder in hidden)])
     return Files(tuple(map(str, hidden)), tuple(map(str, shown)), devices(), str(folder.resolve()))
 
