@@ -25,9 +25,14 @@ def side_stream(device: torch.device, main: int) -> torch.cuda.ExternalStream:
 
 
 class Ahead:
-    """Trailing updates of one factorisation, in two parts where `wanted` and under capture."""
+    """Trailing updates of one factorisation: where `wanted`, in two parts, of which one runs beside under capture.
+
+    The parts are the same without a capture: how many programs share the rows of a tile, and so the order of sums,
+    goes by the columns of a launch, and a call must give the same bits with a graph and without.
+    """
 
     def __init__(self, device: torch.device, *, wanted: bool) -> None:
+        self.wanted = wanted
         self.side: torch.cuda.ExternalStream | None = None
         self.done: torch.Event | None = None  # of the rest of the update before
         self.kept: object = None  # what it reads: memory that is freed may be taken by the main stream at once
@@ -38,14 +43,17 @@ class Ahead:
     def update(self, run: Callable[[int, int], None], columns: tuple[int, int, int], reads: object) -> None:
         """`run` on columns first .. last, where the next block column ends at the one between."""
         first, near, last = columns
-        if self.side is None or near == last:
-            self.join()
+        if not self.wanted:
             return run(first, last)
-        ready = self.main.record_event()
-        with torch.cuda.stream(self.side):
-            self.side.wait_event(ready)
+        done = None
+        if near < last and self.side is None:
             run(near, last)
-            done = self.side.record_event()
+        elif near < last and self.side is not None:
+            ready = self.main.record_event()
+            with torch.cuda.stream(self.side):
+                self.side.wait_event(ready)
+                run(near, last)
+                done = self.side.record_event()
         self.join()
         run(first, near)
         self.done, self.kept = done, reads
@@ -54,4 +62,4 @@ class Ahead:
         """Wait for the rest of the update before."""
         if self.done is not None:
             self.main.wait_event(self.done)
-            self.done = self.kept = None
+        self.done = self.kept = None
