@@ -30,7 +30,7 @@ class Probe:
     n: int
     phases: dict[str, float]  # medians over ROUNDS
     launches: int
-    plain_ns: float  # of a CUDA graph of the call, by events
+    plain_ns: float  # of a CUDA graph of the call, by events; less where an update runs beside leaves (qr/ahead.py)
 
     @property
     def profiled_ns(self) -> float:

@@ -36,7 +36,7 @@ larft 0.750  12.5 %
 larfb  2.00  33.3 %
 copy  0.250   4.2 %
 sum    6.00 100.0 %
-117 launches; the plain kernels take 5.00 ms, the phases 1.20x of that
+117 launches, one after the other 1.20x the 5.00 ms of the plain kernels
 """
 NO_GPU = "qrprof: --probe runs the kernels on a CUDA device, and torch sees none\n"
 

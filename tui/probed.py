@@ -130,8 +130,8 @@ def blocks_of(found: Probed) -> list[RenderableType]:
         return [*blocks, full(f"not probed: {found.reason}")]
     rows = [[name, ms(ns), units.share(ns / probe.profiled_ns)] for name, ns in in_order(probe).items()]
     total = ["sum", ms(probe.profiled_ns), units.share(1.0)]
-    plain = f"the plain kernels take {units.time(probe.plain_ns)}, the phases {units.ratio(ratio(probe))} of that"
-    return [*blocks, table(COLUMNS, rows, total), full(f"{probe.launches} launches; {plain}")]
+    times = f"one after the other {units.ratio(ratio(probe))} the {units.time(probe.plain_ns)} of the plain kernels"
+    return [*blocks, table(COLUMNS, rows, total), full(f"{probe.launches} launches, {times}")]
 
 
 def recorded_line(shape: PanelShape) -> str:
