@@ -167,7 +167,7 @@ def test_kernels_without_a_known_name_are_unknown_and_counted(calls: Calls) -> N
         ("qrprof_copy_in", "copy"),
         ("qrprof_geqr2", "geqr2"),
         ("qrprof_geqr2_small", "geqr2"),
-        ("qrprof_geqr2_larft_larfb_panel", "geqr2+larft+larfb"),
+        ("qrprof_geqr2_larft_rows", "geqr2+larft"),
         ("qrprof_larft", "larft"),
         ("qrprof_larft_y", "larft"),
         ("qrprof_larfb_update", "larfb"),
