@@ -1,7 +1,10 @@
-"""docs/kernels.md names the kernels and files that there are."""
+"""docs/kernels.md names the kernels and files that there are, and its figures are those of the benchmark's record."""
 
+import json
 import re
 from pathlib import Path
+
+from qrprof.profiler import units
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
@@ -34,3 +37,13 @@ def test_files_that_it_names_are_there() -> None:
     named = set(re.findall(r"`(\w+\.(?:py|cu))`", TEXT))
     assert len(named) > 5
     assert named <= {path.name for path in SOURCES}
+
+
+def test_figures_are_those_of_the_record() -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "h200-qr.json").read_text(encoding="utf-8"))
+    cases = {f"{case['batch']} x {case['n']}": case for case in record["cases"] if case["case"] == "dense"}
+    (_, *heads), stock, streams, included = rows("geqrf, ms")
+    assert heads == list(cases)
+    assert stock == ["torch", *(units.digits(case["peers"]["torch"]) for case in cases.values())]
+    assert streams == ["torch, streams", *(units.digits(case["peers"]["multistream"]) for case in cases.values())]
+    assert included == ["included", *(units.digits(case["device_ms"]) for case in cases.values())]
