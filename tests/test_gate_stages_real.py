@@ -64,7 +64,7 @@ def test_what_changes_nothing_is_not_promoted(tmp_path: Path) -> None:
     assert verdict.outcome != "PASS"
     assert "fallback" in found(verdict)
     assert {cost.stage for cost in verdict.costs} == set(STAGES) - {"holdout"}
-    assert all(time.pairs >= 8 for time in verdict.times)
+    assert all(time.pairs >= 10 for time in verdict.times)
 
 
 @pytest.mark.slow

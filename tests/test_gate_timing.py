@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qrprof.planner.gate import rounds
 from qrprof.planner.gate.readings import Reading, deviation, impossible, logs, mismatch, nets
 from qrprof.planner.gate.replies import Built, Worker
-from qrprof.planner.gate.rounds import CANDIDATE, REQUEST_NS, STOCK, TWIN, Legs, calls_of, measure, pairs
+from qrprof.planner.gate.rounds import CANDIDATE, LONGEST_NS, REQUEST_NS, STOCK, TWIN, Legs, calls_of, measure, pairs
 from qrprof.planner.gate.trial import Trial
 
 times = st.floats(1e3, 1e9)
@@ -180,6 +180,11 @@ def test_a_request_holds_as_many_short_calls_as_last_and_not_always_the_same_num
     counts = {reading.calls for readings in legs.readings.values() for reading in readings}
     assert counts <= set(range(5, 8))
     assert len(counts) > 1
+
+
+def test_a_leg_that_is_far_slower_does_not_hold_up_the_others() -> None:
+    trial, made, _ = field_of({STOCK: 1e5, TWIN: 1e5, CANDIDATE: 1e7})
+    assert calls_of(trial, list(made.values()), SOFTMAX.development[0]) == LONGEST_NS / 1e7
 
 
 def test_one_call_that_lasts_is_a_request() -> None:

@@ -7,6 +7,7 @@ round trip, so that none is treated otherwise, but what is taken off is the stoc
 its own would gain by it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -22,6 +23,7 @@ from qrprof.planner.gate.trial import Asked, Checked, Input, Round, Trial
 STAGE: Final = "timing"
 STOCK, TWIN, PARENT, CANDIDATE = "stock", "twin", "parent", "candidate"  # legs
 REQUEST_NS: Final = 5e6  # that the calls of one request last at least
+LONGEST_NS: Final = 100e6  # that those of the slowest leg may last: what is so much slower needs no precision
 MOST_CALLS: Final = 128
 MOST_ELEMENTS: Final = 1 << 24  # of a request's arguments
 UNTIMED: Final = 0.25  # requests that are not timed, for each round
@@ -42,11 +44,14 @@ class Legs:
 
 
 def calls_of(trial: Trial, workers: Sequence[Worker], case: TaskCase) -> int:
-    """How many calls the fastest leg needs for a request that lasts. Warms up: what compiles is not timed."""
-    fastest = min(once(trial, worker, case) for worker in workers)
+    """How many calls the fastest leg needs for a request that lasts, and no more than the slowest is given time for.
+
+    Warms up: what compiles is not timed.
+    """
+    times = [max(once(trial, worker, case), 1.0) for worker in workers]
     elements = max(1, sum(spec.elements for spec in case.tensors))
-    wanted = REQUEST_NS / max(fastest, REQUEST_NS / MOST_CALLS)
-    return max(1, min(round(wanted + 0.5), MOST_ELEMENTS // elements))
+    most = min(MOST_CALLS, LONGEST_NS / max(times), MOST_ELEMENTS / elements)
+    return max(1, math.ceil(min(REQUEST_NS / min(times), most)))
 
 
 def once(trial: Trial, worker: Worker, case: TaskCase) -> float:

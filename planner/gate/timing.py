@@ -22,8 +22,8 @@ from qrprof.planner.gate.threads import one_thread
 from qrprof.planner.gate.trial import Checked, Trial, failure
 from qrprof.profiler.devices import Peaks
 
-BUDGET_NS: Final = 4e9  # of one measurement: more rounds where they are short
-FEWEST_ROUNDS, MOST_ROUNDS = 8, 24
+BUDGET_NS: Final = 5e9  # of one measurement: more rounds where they are short
+FEWEST_ROUNDS, MOST_ROUNDS = 10, 30
 PATIENCE_NS: Final = 120e9  # after which a measurement ends with the rounds that it has
 HOPELESS: Final = 0.5  # of noise: more rounds do not help
 FURTHER: Final = 2  # times as many rounds, once, where the first do not decide
