@@ -1,4 +1,4 @@
-"""Three changes of a GPU program, predicted from a trace of the program before them, then measured.
+"""Changes of a program, predicted from a trace of the program before them, then measured.
 
     python benchmarks/predict_changes.py --json benchmarks/results/h200-predictions.json
 
@@ -20,9 +20,9 @@ from trace_fidelity import ROOT
 from trace_gpu import qrprof
 
 from qrprof.planner.fixes import fused_optimizer
-from qrprof.planner.replay.changes import change_launches, change_rows, owned_rows
+from qrprof.planner.replay.changes import cause_of, change_cause, change_launches, change_rows, owned_rows
 from qrprof.planner.replay.model import Model, model_of, step_of
-from qrprof.profiler.devices import Peaks, devices_folder, peaks_for
+from qrprof.profiler.devices import Peaks, cpu_name, devices_folder, peaks_for
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.load import load_run
 from qrprof.profiler.runinfo import RunInfo
@@ -47,10 +47,17 @@ def fused(model: Model, run: RunInfo, peaks: Peaks | None) -> float:
     return model.base_ns - fix.gain_ns.mid
 
 
+def without_loading(model: Model, run: RunInfo, peaks: Peaks | None) -> float:
+    cause = cause_of("gap:data")
+    assert cause is not None
+    return step_of(model, change_cause(model.graph, cause, 0.0))
+
+
 CASES: dict[str, Callable[[Model, RunInfo, Peaks | None], float]] = {
     "adamw": fused,
     "item": without_items,
     "graph": as_graph,
+    "loader": without_loading,
 }
 
 
@@ -99,18 +106,19 @@ def run_case(case: str, pairs: int, folder: Path) -> tuple[RunInfo, dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--cases", default=",".join(CASES), help="loader alone does without a GPU")
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--folder", type=Path, default=Path("."), help="where the runs are kept")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     qrprof("doctor", "--measure", cwd=options.folder)
     cases = []
-    for case in CASES:
+    for case in options.cases.split(","):
         run, found = run_case(case, options.pairs, options.folder)
         cases.append(found)
         record = {
             "schema": 1,
-            "device": run.devices[0].name,
+            "device": run.devices[0].name if run.devices else cpu_name(),
             "versions": run.versions,
             "date": datetime.now(UTC).date().isoformat(),
             "cases": cases,

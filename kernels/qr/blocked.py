@@ -238,7 +238,7 @@ def splits_of(blocked: Blocked, programs: int, rows: int, tiles: Tiles) -> int:
 
 
 def exact(tiles: Tiles) -> str:
-    """The precision of products whose factors are of no known size."""
+    """The precision of the few products whose factors were not brought to the size that float16 needs."""
     return "tf32x3" if tiles.precision == "fp16x3" else tiles.precision
 
 

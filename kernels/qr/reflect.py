@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 # The largest entry of a scaled column is 2**48 to 2**49. Squares of entries down to 2**-60 keep all their bits, sums of
-# 4096 of the largest do not overflow, and what is smaller than that (2**-108 of the column's largest) counts as zero.
+# 8192 of the largest do not overflow, and what is smaller than that (2**-108 of the column's largest) counts as zero.
 SCALE = tl.constexpr(48)
 FLUSH = tl.constexpr(2.0**-60)
 # The smallest side of a product of the tensor cores; T is assembled from triangles of this size.
