@@ -3,9 +3,9 @@
 import triton
 import triton.language as tl
 
-# Entries of scaled columns are under 2**49, so norms of columns of 8192 under 2**56; V's columns are at most 2**0.5 long
-# and those of V op(T) at most 2. This far down, nothing leaves the range of float16, and what the two halves cannot hold
-# is 2**-27 of the column's largest entry.
+# Entries of scaled columns are under 2**49, so norms of columns of 8192 under 2**56; V's columns are at most 2**0.5
+# long and those of V op(T) at most 2. This far down, nothing leaves the range of float16, and what the two halves
+# cannot hold is 2**-27 of the column's largest entry.
 SCALED = tl.constexpr(46)
 
 
