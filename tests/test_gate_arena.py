@@ -105,6 +105,21 @@ def test_a_pipe_is_no_block() -> None:
         arena.attach(reader, 1, "cpu")
 
 
+@given(st.lists(tensors(), max_size=8))
+def test_tensors_of_one_form_are_stored_together_and_apart(values: list[Tensor]) -> None:
+    rows = arena.lay_out_dense(values)
+    data = torch.empty(rows[-1].end if rows else 0, dtype=torch.uint8)
+    arena.store(rows, data, values)
+    starts = {member: start for row in rows for member, start in row.starts.items()}
+    assert sorted(starts) == list(range(len(values)))
+    for member, value in enumerate(values):
+        assert starts[member] % arena.APART == 0
+        kept = data[starts[member] : starts[member] + value.numel() * value.itemsize]
+        assert torch.equal(kept.view(value.dtype).view(value.shape), value)
+    spans = sorted((starts[member], starts[member] + value.nbytes) for member, value in enumerate(values))
+    assert all(later[0] - earlier[1] >= arena.FENCE for earlier, later in pairwise(spans) if earlier[1] > earlier[0])
+
+
 @given(st.lists(st.integers(0, 5), max_size=4))
 def test_dense_strides_are_torchs(shape: list[int]) -> None:
     assert arena.dense(shape) == torch.empty(shape).stride()

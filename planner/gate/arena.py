@@ -5,6 +5,7 @@ longer change its size: a shorter file would kill whoever reads the rest of it.
 """
 
 import fcntl
+import math
 import mmap
 import os
 from collections.abc import Sequence
@@ -40,6 +41,26 @@ class Place:
         return self.start + self.elements * DTYPES[self.dtype].itemsize
 
 
+@dataclass(frozen=True)
+class Row:
+    """Where tensors of one form lie, one every `step` bytes; `members` are their numbers."""
+
+    start: int
+    step: int
+    shape: Sequence[int]
+    dtype: torch.dtype
+    members: list[int]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.step * len(self.members)
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """By member."""
+        return {member: self.start + place * self.step for place, member in enumerate(self.members)}
+
+
 class Arena(Protocol):
     fd: int
 
@@ -47,8 +68,8 @@ class Arena(Protocol):
     def data(self) -> Tensor:
         """All of it, as bytes."""
 
-    def part(self, start: int, size: int) -> Tensor:
-        """Bytes of it as a tensor with a storage of its own that holds no more than they."""
+    def part(self, start: int, elements: int, dtype: torch.dtype) -> Tensor:
+        """What begins at byte `start`, as a flat tensor with a storage of its own that holds no more than that."""
 
 
 def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
@@ -65,13 +86,26 @@ def lay_out(tensors: Sequence[Tensor]) -> list[Place]:
     return places
 
 
-def lay_out_dense(forms: Sequence[tuple[Sequence[int], torch.dtype]]) -> list[Place]:
-    """A place for each (shape, dtype), in C order."""
-    places, end = list[Place](), 0
-    for shape, dtype in forms:
-        places.append(Place(aligned(end), tuple(shape), dense(shape), name_of(dtype)))
-        end = places[-1].end
-    return places
+def lay_out_dense(tensors: Sequence[Tensor]) -> list[Row]:
+    """Rows for tensors in C order."""
+    members: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        members.setdefault((tensor.shape, tensor.dtype), []).append(number)
+    rows, end = list[Row](), 0
+    for (shape, dtype), numbers in members.items():
+        rows.append(Row(end, aligned(math.prod(shape) * dtype.itemsize), shape, dtype, numbers))
+        end = rows[-1].end
+    return rows
+
+
+def store(rows: Sequence[Row], data: Tensor, tensors: Sequence[Tensor]) -> None:
+    """Copy tensors to their places in bytes."""
+    for row in rows:
+        if 0 not in row.shape:
+            block = data[row.start : row.end].view(row.dtype)
+            stride = (row.step // row.dtype.itemsize, *dense(row.shape))
+            places = block.as_strided((len(row.members), *row.shape), stride).unbind()
+            torch._foreach_copy_(list(places), [tensors[member] for member in row.members])
 
 
 def aligned(end: int) -> int:
@@ -106,12 +140,10 @@ def fill(data: Tensor, places: Sequence[Place], tensors: Sequence[Tensor]) -> No
 
 def tensor_at(arena: Arena, place: Place) -> Tensor:
     """The tensor that lies there: no view of another, and with a storage of its own."""
-    dtype = DTYPES[place.dtype]
-    device = arena.data.device
-    if not place.elements:
-        return torch.empty_strided(place.shape, place.stride, dtype=dtype, device=device)
-    storage = arena.part(place.start, place.end - place.start).untyped_storage()
-    return torch.empty(0, dtype=dtype, device=device).set_(storage, 0, place.shape, place.stride)
+    dtype, elements = DTYPES[place.dtype], place.elements
+    if not elements:
+        return torch.empty_strided(place.shape, place.stride, dtype=dtype, device=arena.data.device)
+    return arena.part(place.start, elements, dtype).as_strided_(place.shape, place.stride)
 
 
 def make(size: int, device: str) -> Arena:
@@ -149,8 +181,8 @@ class CpuArena:
         self.map = mmap.mmap(fd, size)
         self.data = torch.frombuffer(self.map, dtype=torch.uint8)
 
-    def part(self, start: int, size: int) -> Tensor:
-        return torch.frombuffer(self.map, dtype=torch.uint8, offset=start, count=size)
+    def part(self, start: int, elements: int, dtype: torch.dtype) -> Tensor:
+        return torch.frombuffer(self.map, dtype=dtype, offset=start, count=elements)
 
     def __del__(self) -> None:
         os.close(self.fd)

@@ -4,6 +4,7 @@ Candidate code runs in here and can change any of it. So what it says of itself 
 bytes in the outputs' memory and by its own clock.
 """
 
+import gc
 import importlib.util
 import json
 import os
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from qrprof.planner.gate import faults, outputs, wire
-from qrprof.planner.gate.arena import DTYPES, Arena, Place, attach, lay_out_dense, make, size_of, tensor_at
+from qrprof.planner.gate.arena import DTYPES, Arena, Place, attach, lay_out_dense, make, store, tensor_at
 from qrprof.planner.gate.outputs import Answer
 from qrprof.planner.gate.poison import poison
 from qrprof.planner.gate.state import changes, functions, patches, state
@@ -86,6 +87,8 @@ class Child:
         a = torch.ones(256, 256, device=self.device)
         torch.linalg.qr(a @ a)
         torch.ones(1 << 20, device=self.device).exp().sum().item()
+        gc.collect()
+        gc.freeze()  # else a collection goes through all of torch, for 0.1 s, in the middle of a call
 
     def answers(self, message: Message, fds: list[int]) -> Replies:
         kinds = {"build": self.build, "call": self.call, "echo": self.echo}
@@ -205,16 +208,20 @@ class Child:
 
     def take(self, tensors: Sequence[Tensor]) -> tuple[list[int], Message, list[int]]:
         """Copy tensors into memory that the gate sees: where each begins, how much is taken, and what is new of it."""
-        places = lay_out_dense([(tensor.shape, tensor.dtype) for tensor in tensors])
-        size, fds = size_of(places), list[int]()
+        rows = lay_out_dense(tensors)
+        size, fds = rows[-1].end if rows else 1, list[int]()
         if self.outputs is None or len(self.outputs.data) < size:
             self.outputs = make(size, self.device)
             fds = [self.outputs.fd]
         with torch.no_grad():
-            for place, tensor in zip(places, tensors, strict=True):
-                tensor_at(self.outputs, place).copy_(tensor)
+            store(rows, self.outputs.data, tensors)
         self.synchronize()
-        return [place.start for place in places], {"size": size, "arena": len(self.outputs.data) if fds else 0}, fds
+        starts = {member: start for row in rows for member, start in row.starts.items()}
+        return (
+            [starts[member] for member in range(len(tensors))],
+            {"size": size, "arena": len(self.outputs.data) if fds else 0},
+            fds,
+        )
 
     def echo(self, message: Message) -> Replies:
         self.arguments(message)

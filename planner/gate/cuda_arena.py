@@ -99,10 +99,12 @@ class CudaArena:
     @property
     def data(self) -> Tensor:
         """Not kept: it keeps this object."""
-        return self.part(0, self.size)
+        return self.part(0, self.size, torch.uint8)
 
-    def part(self, start: int, size: int) -> Tensor:
-        return torch.as_tensor(Bytes(self, start, size), device=torch.device("cuda", torch.cuda.current_device()))
+    def part(self, start: int, elements: int, dtype: torch.dtype) -> Tensor:
+        device = torch.device("cuda", torch.cuda.current_device())
+        data = torch.as_tensor(Bytes(self, start, elements * dtype.itemsize), device=device)
+        return torch.empty(0, dtype=dtype, device=device).set_(data.untyped_storage())
 
     def __del__(self) -> None:
         os.close(self.fd)
