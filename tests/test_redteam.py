@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -128,6 +129,8 @@ def test_a_candidate_says_what_it_does(attack: Attack) -> None:
 
 
 def test_an_installed_package_has_the_set() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert f"{FOLDER.name}/*.py" in project["tool"]["setuptools"]["package-data"]["qrprof"]
     assert FOLDER.parent == Path(profiler.__file__).parents[1]
     assert {path.name for path in (Path(__file__).parent / "redteam").glob("*.py")} == {
         attack.source.name for attack in ATTACKS

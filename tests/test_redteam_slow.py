@@ -73,8 +73,8 @@ def test_a_parent_with_planted_work_is_found_and_beaten(workers: Workers, tmp_pa
 
 
 def test_there_are_honest_candidates_that_pass_whole(workers: Workers) -> None:
-    """Rows and matrices of few columns: the stock kernels take them one by one."""
-    honest = [one for one in attacks() if one.name in {"honest_softmax", "honest_layer_norm", "honest_geqrf"}]
+    """Rows of few columns: the stock kernels take them one by one."""
+    honest = [one for one in attacks() if one.name in {"honest_softmax", "honest_layer_norm"}]
     for one in honest:
         verdict = run_gate(task(one.task, "cpu"), one.source, workers=workers)
         assert verdict.outcome == "PASS", (one.name, verdict.findings)

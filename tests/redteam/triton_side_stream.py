@@ -34,6 +34,6 @@ side = torch.cuda.Stream()
 
 def candidate(x, dim, half_to_float):
     with torch.cuda.stream(side):
-        for _ in range(50):
-            out = softmax(x, dim)
+        torch.cuda._sleep(5_000_000)
+        out = softmax(x, dim)
     return out
