@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 import torch
 from gate_scripted import GEQRF, SOFTMAX, Candidate, Clock, Script, case, softmax, stock_of, workers
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from qrprof.planner.gate import rounds, timing
 from qrprof.planner.gate.gate import Lane, run_gate
 from qrprof.planner.gate.promote import decide
-from qrprof.planner.gate.records import STAGES, ArgSpec, Stage, Task, TaskCase, Verdict
+from qrprof.planner.gate.records import STAGES, ArgSpec, Domain, Stage, Task, TaskCase, Verdict
 from qrprof.planner.gate.replies import Ended, Sign
+from qrprof.planner.gate.sizes import REQUEST, REQUEST_ELEMENTS, elements, fit, requests
+from qrprof.planner.gate.trial import Input
 
 FIRST = Lane()
 
@@ -506,3 +510,29 @@ def test_every_timed_answer_is_checked(tmp_path: Path) -> None:
     timed = next(cost for cost in verdict.costs if cost.stage == "timing")
     requests = sum(2 * time.pairs * time.calls for time in verdict.times)  # of the second timing alone
     assert timed.checked == timed.of >= 2 * requests
+
+
+# --- sizes
+
+
+def batch(members: int, n: int) -> TaskCase:
+    return TaskCase(f"{members}x{n}x{n}", 0.5, (ArgSpec((members, n, n), "float32"),), structure="dense")
+
+
+def test_a_large_case_is_asked_with_fewer_members_where_the_domain_has_such() -> None:
+    task = replace(GEQRF, development=(batch(640, 256), batch(4, 32)))
+    assert [case.tensors[0].shape for case in fit(task)] == [(32, 256, 256), (4, 32, 32)]
+    rigid = replace(task, domain=Domain("none"))
+    assert [case.tensors[0].shape for case in fit(rigid)] == [(4, 32, 32)]
+    alone = replace(task, development=(batch(1, 2048),))
+    assert fit(alone) == [batch(1, 2048)]
+
+
+@given(st.lists(st.integers(1, 3000), max_size=40))
+def test_requests_keep_the_order_and_are_not_too_large(sizes: list[int]) -> None:
+    inputs = [Input(batch(1, size), ()) for size in sizes]
+    found = list(requests(inputs))
+    assert [one for request in found for one in request] == inputs
+    for request in found:
+        assert 1 <= len(request) <= REQUEST
+        assert len(request) == 1 or sum(elements(one.case) for one in request) <= REQUEST_ELEMENTS

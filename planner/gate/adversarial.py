@@ -5,45 +5,61 @@ that looks at a few members and treats all of them alike.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from qrprof.planner.gate.diagnose import with_cause
+from qrprof.planner.gate.diagnose import HISTORY, with_cause
 from qrprof.planner.gate.holdout import resize, restride, takes
 from qrprof.planner.gate.judge import judged
 from qrprof.planner.gate.records import TaskCase
 from qrprof.planner.gate.replies import Arguments
-from qrprof.planner.gate.trial import Checked, Input, Trial, failure, tensors, total
+from qrprof.planner.gate.sizes import fit, requests
+from qrprof.planner.gate.trial import Checked, Input, Round, Trial, failure, tensors
 
+Where = Literal["inside", "first"]
 STAGE: Final = "adversarial"
-LARGE: Final = 1 << 21  # elements: of a larger case only the smallest of the task is asked
 NEAR: Final = 8  # neighbours
-REQUEST: Final = 16  # calls at most in one
-REQUEST_ELEMENTS: Final = 1 << 22
-MIXED: Final = "mixed"
-MIXTURES: Final = (MIXED, "single_bad", "one_bad")  # structures whose members are unlike
+MIXTURES: Final = ("mixed", "single_bad", "one_bad")  # structures whose members are unlike
+WHERE: Final[tuple[Where, ...]] = get_args(Where)
+
+
+@dataclass(frozen=True)
+class Hard:
+    """An input to be drawn: of `case`, or a `usual` batch with one member of it."""
+
+    case: TaskCase
+    usual: TaskCase | None = None
+    where: Where = "inside"
 
 
 def adversarial(trial: Trial) -> Checked:
     """Every structure and scale at every case's shapes, alone and mixed in, in random order. Raises Ended."""
-    near = [trial.draw(case) for case in neighbours(trial)]
-    inputs = near + [one for case in fit(trial.task.development) for one in hard(trial, case)]
-    trial.rng.shuffle(inputs)
-    rounds = [trial.ask(request) for request in requests(inputs)]
-    found = total(judged(trial.task, round_, STAGE) for round_ in rounds)
-    found += mixed_batch(found, inputs) + shape_dependent(found, near)
-    return with_cause(trial, found, rounds, STAGE)
+    near = [Hard(case) for case in neighbours(trial)]
+    planned = near + [one for case in fit(trial.task) for one in hard(trial, case)]
+    trial.rng.shuffle(planned)
+    found, failing = Checked(), list[Round]()
+    for request in requests(planned):
+        round_ = trial.ask([drawn(trial, one) for one in request])
+        checked = judged(trial.task, round_, STAGE)
+        found += checked
+        failing += [round_] if checked.failed else []
+    found = with_cause(trial, found, failing, STAGE)
+    if HISTORY & {finding.detector for finding in found.findings}:
+        return found
+    return found + mixed_batch(found, planned) + shape_dependent(found, near)
+
+
+# --- what is asked
 
 
 def neighbours(trial: Trial) -> list[TaskCase]:
     """Cases of other shapes and strides inside the domain, with the values that development has."""
     found = []
     for number in range(1, NEAR + 1):
-        case = trial.rng.choice(fit(trial.task.development))
+        case = trial.rng.choice(fit(trial.task))
         near = replace(case, samples=(), held=(), name=f"near {case.name} #{number}")
         for change in (resize, restride):
             tried = change(near, trial.task, trial.rng)
@@ -52,20 +68,12 @@ def neighbours(trial: Trial) -> list[TaskCase]:
     return found
 
 
-def hard(trial: Trial, case: TaskCase) -> Iterator[Input]:
+def hard(trial: Trial, case: TaskCase) -> Iterator[Hard]:
     for other in varied(trial, case):
-        yield trial.draw(other)
-        yield from mixtures(trial, case, other)
-
-
-def fit(cases: Sequence[TaskCase]) -> list[TaskCase]:
-    """The cases that are not large, or the smallest."""
-    small = [case for case in cases if elements(case) <= LARGE]
-    return small or [min(cases, key=elements)]
-
-
-def elements(case: TaskCase) -> int:
-    return sum(spec.elements for spec in case.tensors)
+        yield Hard(other)
+        if members(case, matrices=trial.task.checker == "qr") > 1:
+            for where in WHERE:
+                yield Hard(replace(other, name=f"{other.name}: one {where}"), case, where)
 
 
 def varied(trial: Trial, case: TaskCase) -> Iterator[TaskCase]:
@@ -78,29 +86,27 @@ def varied(trial: Trial, case: TaskCase) -> Iterator[TaskCase]:
             yield replace(case, name=f"{case.name}, times {scale:g}", scale=case.scale * scale, samples=())
 
 
-def mixtures(trial: Trial, usual: TaskCase, other: TaskCase) -> Iterator[Input]:
-    """The usual batch with one member of the other inside, and with one before all others."""
-    for where in ("inside", "first"):
-        into, odd = trial.draw(usual).args, trial.draw(other).args
-        members = mixable(into, matrices=trial.task.checker == "qr")
-        if members > 1:
-            at = 0 if where == "first" else trial.rng.randrange(1, max(2, members - 1))
-            name = f"{other.name}: one {where}"
-            yield Input(replace(other, name=name, structure=MIXED), spliced(into, odd, at))
+def members(case: TaskCase, matrices: bool) -> int:
+    """How many a batch has; 0: it is none."""
+    shape = case.tensors[0].shape if case.tensors else ()
+    return shape[0] if len(shape) > (2 if matrices else 1) else 0
 
 
-def mixable(args: Arguments, matrices: bool) -> int:
-    """How many members a batch has; 0: it is none."""
-    given = tensors(args)
-    return given[0].shape[0] if given and given[0].dim() > (2 if matrices else 1) else 0
+def drawn(trial: Trial, one: Hard) -> Input:
+    odd = trial.draw(one.case)
+    if one.usual is None:
+        return odd
+    count = one.usual.tensors[0].shape[0]
+    at = 0 if one.where == "first" else trial.rng.randrange(1, max(2, count - 1))
+    return Input(one.case, spliced(trial.draw(one.usual).args, odd.args, at))
 
 
 def spliced(into: Arguments, odd: Arguments, at: int) -> Arguments:
     """`into` with member `at` of every tensor of the batch taken from `odd`."""
-    members = tensors(into)[0].shape[0]
+    count = len(tensors(into)[0])
 
     def one(mine: object, other: object) -> object:
-        if not isinstance(mine, Tensor) or not isinstance(other, Tensor) or mine.dim() < 2 or len(mine) != members:
+        if not isinstance(mine, Tensor) or not isinstance(other, Tensor) or mine.dim() < 2 or len(mine) != count:
             return mine
         out = torch.empty_strided(mine.shape, mine.stride(), dtype=mine.dtype, device=mine.device).copy_(mine)
         out[at] = other[at]
@@ -109,29 +115,21 @@ def spliced(into: Arguments, odd: Arguments, at: int) -> Arguments:
     return tuple(one(mine, other) for mine, other in zip(into, odd, strict=True))
 
 
-def requests(inputs: Sequence[Input]) -> Iterator[list[Input]]:
-    """In order, a request each: not too many calls, and not too many numbers."""
-    waiting = iter(inputs)
-    while request := list(islice(waiting, 1)):
-        held = elements(request[0].case)
-        while len(request) < REQUEST and held < REQUEST_ELEMENTS and (more := list(islice(waiting, 1))):
-            request += more
-            held += elements(more[0].case)
-        yield request
+# --- what it shows
 
 
-def mixed_batch(found: Checked, inputs: Sequence[Input]) -> Checked:
+def mixed_batch(found: Checked, planned: Sequence[Hard]) -> Checked:
     """What is wrong only where members are unlike."""
     failing = {finding.case for finding in found.findings if finding.detector == "wrong"}
-    alike = {one.case.name for one in inputs if one.case.structure not in MIXTURES}
+    alike = {one.case.name for one in planned if one.usual is None and one.case.structure not in MIXTURES}
     if not failing or failing & alike:
         return Checked()
     detail = f"wrong in {len(failing)} batches whose members are unlike, and right where all are alike"
     return Checked((failure("mixed-batch", STAGE, detail, min(map(str, failing))),))
 
 
-def shape_dependent(found: Checked, near: Sequence[Input]) -> Checked:
-    """What is wrong only at other shapes than those of development."""
+def shape_dependent(found: Checked, near: Sequence[Hard]) -> Checked:
+    """What fails only at other shapes than those of development."""
     failing = {finding.case for finding in found.findings if finding.detector in ("wrong", "contract", "crash")}
     if not failing or failing - {one.case.name for one in near}:
         return Checked()

@@ -1,12 +1,14 @@
 """The development cases, on private seeds; one draw is of a seed that anybody can know."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from qrprof.planner.gate.diagnose import with_cause
 from qrprof.planner.gate.draw import draw
 from qrprof.planner.gate.judge import is_right, judged
 from qrprof.planner.gate.records import TaskCase
-from qrprof.planner.gate.trial import Checked, Input, Round, Trial, failure, total
+from qrprof.planner.gate.sizes import requests
+from qrprof.planner.gate.trial import Asked, Checked, Input, Trial, failure, total
 
 STAGE: Final = "development"
 DRAWS: Final = 3  # private ones, of each case
@@ -34,15 +36,15 @@ def of_case(trial: Trial, case: TaskCase) -> Checked:
     public = Input(case, draw(case, PUBLIC, trial.task.device))
     inputs = [public, *(trial.draw(case) for _ in range(DRAWS))]
     trial.rng.shuffle(inputs)
-    round_ = trial.ask(inputs)
-    found = judged(trial.task, round_, STAGE)
-    if found.failed and knows(trial, round_, inputs.index(public)):
+    rounds = [trial.ask(request) for request in requests(inputs)]
+    found = total(judged(trial.task, round_, STAGE) for round_ in rounds)
+    if found.failed and knows(trial, [asked for round_ in rounds for asked in round_.asked], public):
         detail = f"right for the numbers of seed {PUBLIC} and wrong for {DRAWS} private seeds"
         found += Checked((failure("seed-known", STAGE, detail, case.name),))
-    return with_cause(trial, found, [round_], STAGE)
+    return with_cause(trial, found, rounds, STAGE)
 
 
-def knows(trial: Trial, round_: Round, public: int) -> bool:
+def knows(trial: Trial, calls: Sequence[Asked], public: Input) -> bool:
     """Whether the answer to the known seed alone is right."""
-    right = [at for at, asked in enumerate(round_.asked) if is_right(trial.task, asked)]
-    return right == [public] and all(asked.counts for asked in round_.asked)
+    right = [asked.input for asked in calls if is_right(trial.task, asked)]
+    return right == [public] and all(asked.counts for asked in calls)

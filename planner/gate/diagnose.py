@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 import torch
 
@@ -10,6 +11,11 @@ from qrprof.planner.gate.probes import kept, misses
 from qrprof.planner.gate.records import Detector, Finding, Stage
 from qrprof.planner.gate.replies import Call, Ended, Worker
 from qrprof.planner.gate.trial import Asked, Checked, Round, Trial, failure, same_bits, tensors
+
+# What names an answer that is wrong for what came before it, whatever the input is.
+HISTORY: Final[frozenset[Detector]] = frozenset(
+    {"phase", "reused-output", "stale-pointer", "stale-content", "graph-stale"}
+)
 
 
 def with_cause(trial: Trial, checked: Checked, rounds: Iterable[Round], stage: Stage) -> Checked:

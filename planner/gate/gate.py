@@ -119,9 +119,7 @@ class Run:
         """Pass or fail alone: what a candidate does wrong here, and on which case, is not told."""
         used = self.lane.query()
         if used is None:
-            detail = (
-                "all queries of the sealed holdout are used up on this task; take one of another run"
-            )
+            detail = "all queries of the sealed holdout are used up on this task; take one of another run"
             return Checked((failure("seed-known", "holdout", detail, None, "UNKNOWN"),))
         self.queries = used
         trial = self.begun()

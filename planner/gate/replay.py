@@ -7,10 +7,10 @@ timing. What is wrong only after other calls is wrong.
 from collections.abc import Iterator
 from typing import Final
 
-from qrprof.planner.gate.adversarial import fit
 from qrprof.planner.gate.diagnose import with_cause
 from qrprof.planner.gate.judge import judged
 from qrprof.planner.gate.probes import probes
+from qrprof.planner.gate.sizes import fit, requests
 from qrprof.planner.gate.trial import Checked, Round, Trial
 
 STAGE: Final = "replay"
@@ -31,8 +31,9 @@ def replay(trial: Trial) -> Checked:
 def asked(trial: Trial) -> Iterator[Round]:
     for case in trial.task.development:
         yield from (probe.round_ for probe in probes(trial, trial.candidate, case))
-    cases = fit(trial.task.development)
+    cases = fit(trial.task)
     for _ in range(trial.rng.randint(*REQUESTS)):
         case = trial.rng.choice(cases)
-        yield trial.ask([trial.draw(case) for _ in range(trial.rng.randint(*CALLS))])
+        for request in requests([trial.draw(case) for _ in range(trial.rng.randint(*CALLS))]):
+            yield trial.ask(request)
     yield trial.ask([trial.draw(trial.rng.choice(cases))], watch=True)  # what was changed since the contract stage
