@@ -174,7 +174,7 @@ def test_legs_take_turns_there_and_back_on_the_same_new_inputs(monkeypatch: pyte
 def test_a_request_holds_as_many_short_calls_as_last_and_not_always_the_same_number() -> None:
     trial, made, _ = field_of({STOCK: 1e5, TWIN: 2e5, CANDIDATE: 5e5})
     case = SOFTMAX.development[0]
-    assert calls_of(trial, list(made.values()), case) == math.ceil(REQUEST_NS / 1e5)
+    assert calls_of(trial, Legs(made), case) == math.ceil(REQUEST_NS / 1e5)
     legs = Legs(made)
     rounds_of(trial, legs, 5, 6)
     counts = {reading.calls for readings in legs.readings.values() for reading in readings}
@@ -184,12 +184,12 @@ def test_a_request_holds_as_many_short_calls_as_last_and_not_always_the_same_num
 
 def test_a_leg_that_is_far_slower_does_not_hold_up_the_others() -> None:
     trial, made, _ = field_of({STOCK: 1e5, TWIN: 1e5, CANDIDATE: 1e7})
-    assert calls_of(trial, list(made.values()), SOFTMAX.development[0]) == LONGEST_NS / 1e7
+    assert calls_of(trial, Legs(made), SOFTMAX.development[0]) == LONGEST_NS / 1e7
 
 
 def test_one_call_that_lasts_is_a_request() -> None:
     trial, made, _ = field_of({STOCK: 2 * REQUEST_NS, CANDIDATE: 3 * REQUEST_NS})
-    assert calls_of(trial, list(made.values()), SOFTMAX.development[0]) == 1
+    assert calls_of(trial, Legs(made), SOFTMAX.development[0]) == 1
 
 
 def test_pairs_carry_the_cases_weights() -> None:

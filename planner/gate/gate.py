@@ -111,7 +111,8 @@ class Run:
 
     def timing(self) -> Checked:
         parent = self.started(self.parent) if self.parent else None
-        against = Against(self.stock(), parent, self.peaks, self.lane.tries, self.clock)
+        twin = self.started(self.parent) if self.parent else self.stock()
+        against = Against(twin, parent, self.peaks, self.lane.tries, self.clock)
         self.timed = timing(self.begun(), against)
         return self.timed.checked + Checked(fallback(self.timed, (self.seen + self.timed.checked).same_bits))
 

@@ -1,16 +1,15 @@
-"""How time is taken: by the parent's clock alone, in ABBA rounds of two stock workers, parent candidate and candidate.
+"""How time is taken: by the gate's clock alone, in ABBA rounds of stock, the base twice, and the candidate.
 
 A request holds so many calls, each on inputs drawn for it, that it lasts; all legs of a half round are given the same
 inputs, and the two halves are mirrored, so that drift meets all alike. Cases, orders and the number of calls are drawn,
 and requests that are not timed come in between. Every answer of the candidate is checked. All legs are asked for the
-round trip, so that none is treated otherwise, but what is taken off is the stock workers': a candidate that slowed down
+round trip, so that none is treated otherwise, but what is taken off is the stock worker's: a candidate that slowed down
 its own would gain by it.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Final
 
 from qrprof.planner.gate.judge import judged
@@ -23,7 +22,7 @@ from qrprof.planner.gate.trial import Asked, Checked, Input, Round, Trial
 STAGE: Final = "timing"
 STOCK, TWIN, PARENT, CANDIDATE = "stock", "twin", "parent", "candidate"  # legs
 REQUEST_NS: Final = 5e6  # that the calls of one request last at least
-LONGEST_NS: Final = 100e6  # that those of the slowest leg may last: what is so much slower needs no precision
+LONGEST_NS: Final = 100e6  # that they may last where the other of the two is far faster
 MOST_CALLS: Final = 128
 MOST_ELEMENTS: Final = 1 << 24  # of a request's arguments
 UNTIMED: Final = 0.25  # requests that are not timed, for each round
@@ -39,16 +38,22 @@ class Legs:
     checked: Checked = field(default_factory=Checked)  # what came of the candidate's answers
     failing: Round | None = None  # the first request with a wrong one
 
+    @property
+    def base(self) -> str:
+        """What the candidate has to beat."""
+        return PARENT if PARENT in self.workers else STOCK
+
     def of(self, leg: str, case: TaskCase) -> list[Reading]:
         return self.readings.setdefault((leg, case.name), [])
 
 
-def calls_of(trial: Trial, workers: Sequence[Worker], case: TaskCase) -> int:
-    """How many calls the fastest leg needs for a request that lasts, and no more than the slowest is given time for.
+def calls_of(trial: Trial, legs: Legs, case: TaskCase) -> int:
+    """How many calls a request needs to last in the candidate and its base, the slower one not too long.
 
-    Warms up: what compiles is not timed.
+    Warms all legs up: what compiles is not timed.
     """
-    times = [max(once(trial, worker, case), 1.0) for worker in workers]
+    by_leg = {leg: max(once(trial, worker, case), 1.0) for leg, worker in legs.workers.items()}
+    times = (by_leg[CANDIDATE], by_leg[legs.base])
     elements = max(1, sum(spec.elements for spec in case.tensors))
     most = min(MOST_CALLS, LONGEST_NS / max(times), MOST_ELEMENTS / elements)
     return max(1, math.ceil(min(REQUEST_NS / min(times), most)))
@@ -88,9 +93,8 @@ def abba(trial: Trial, legs: Legs, case: TaskCase, calls: int) -> None:
         keep(trial, legs, inputs, replies)
     outputs = [call.outputs for call in replies[STOCK].calls]
     trips = {leg: worker.echo(args, outputs) for leg, worker in legs.workers.items()}
-    echo = round(fmean(trips[leg] for leg in (STOCK, TWIN)))
     for leg, reply in timed:
-        legs.of(leg, case).append(Reading(calls, reply.wall_ns, echo, reply.testimony_ns, reply.launches))
+        legs.of(leg, case).append(Reading(calls, reply.wall_ns, trips[STOCK], reply.testimony_ns, reply.launches))
 
 
 def untimed(trial: Trial, legs: Legs, case: TaskCase) -> None:

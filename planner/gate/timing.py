@@ -1,6 +1,7 @@
-"""The timing stage: the candidate against stock and its parent, stock against stock for the noise, a winner once more.
+"""The timing stage: the candidate against stock and its parent, their base against itself, and a winner once more.
 
-Noise is measured in the same rounds, since a busy machine changes from one minute to the next, and looked at first.
+The base is what the candidate has to beat: the parent candidate, or the stock op where there is none. Two processes of
+it are in the same rounds, since a busy machine changes from one minute to the next; what they differ by is the noise.
 What is shown of a winner is its second timing, in a new process: the first was chosen for being good.
 """
 
@@ -26,6 +27,7 @@ BUDGET_NS: Final = 5e9  # of one measurement: more rounds where they are short
 FEWEST_ROUNDS, MOST_ROUNDS = 10, 30
 PATIENCE_NS: Final = 120e9  # after which a measurement ends with the rounds that it has
 HOPELESS: Final = 0.5  # of noise: more rounds do not help
+BASES: Final = {STOCK: "the stock op", PARENT: "the parent"}
 FURTHER: Final = 2  # times as many rounds, once, where the first do not decide
 
 
@@ -33,7 +35,7 @@ FURTHER: Final = 2  # times as many rounds, once, where the first do not decide
 class Against:
     """What the candidate is timed against, and the means."""
 
-    twin: Worker  # a second one of the stock op
+    twin: Worker  # a second one of the base
     parent: Worker | None
     peaks: Peaks | None  # of the device; None: not measured
     tries: int
@@ -76,7 +78,7 @@ def timing(trial: Trial, against: Against) -> Timed:
 
 def timed(trial: Trial, against: Against) -> Timed:
     legs = legs_of(trial, against, trial.candidate)
-    calls = {case.name: calls_of(trial, list(legs.workers.values()), case) for case in trial.task.development}
+    calls = {case.name: calls_of(trial, legs, case) for case in trial.task.development}
     rounds = fill(trial, legs, calls, against.clock)
     result = judge(trial, legs, against.tries)
     if result.undecided and not legs.checked.failed:
@@ -87,7 +89,7 @@ def timed(trial: Trial, against: Against) -> Timed:
             again = legs_of(trial, against, worker)
             again.checked += legs.checked
             for case in trial.task.development:
-                calls_of(trial, [worker], case)  # warms it up
+                calls_of(trial, again, case)  # warms it up
             repeat(trial, again, calls, rounds, against.clock)
         legs, result = again, judge(trial, again, against.tries)
     legs.checked += judged(trial.task, trial.ask([trial.draw(trial.task.development[0])], watch=True), STAGE)
@@ -117,17 +119,15 @@ def repeat(trial: Trial, legs: Legs, calls: Mapping[str, int], rounds: int, cloc
 
 
 def judge(trial: Trial, legs: Legs, tries: int) -> Result:
-    """The decision is over the parent where there is one."""
     if len(legs.of(STOCK, trial.task.development[0])) < 2 * FEWEST_ROUNDS:
         return Result(BUSY)
-    twins, over_stock = pairs(trial, legs, TWIN, STOCK), pairs(trial, legs, CANDIDATE, STOCK)
-    over_parent = pairs(trial, legs, CANDIDATE, PARENT) if PARENT in legs.workers else None
-    if twins is None or over_stock is None or (over_parent is None and PARENT in legs.workers):
+    twins, decisive = pairs(trial, legs, TWIN, legs.base), pairs(trial, legs, CANDIDATE, legs.base)
+    if twins is None or decisive is None:
         return Result(DROWNED)
-    noise, decisive = noise_of(twins), over_parent or over_stock
-    base = "the parent" if over_parent else "the stock op"
-    decision = decide(together(decisive), noise, standard_error(decisive), tries, base)
-    return Result(decision, noise, together(over_stock), together(over_parent) if over_parent else None)
+    noise, over_base, over_stock = noise_of(twins), together(decisive), pairs(trial, legs, CANDIDATE, STOCK)
+    decision = decide(over_base, noise, standard_error(decisive), tries, BASES[legs.base])
+    over_parent = over_base if legs.base == PARENT else None
+    return Result(decision, noise, together(over_stock) if over_stock else None, over_parent)
 
 
 def told(trial: Trial, legs: Legs, result: Result, calls: Mapping[str, int], peaks: Peaks | None) -> Timed:
