@@ -6,18 +6,28 @@ from typing import Any, Final
 
 import torch
 
-from qrprof.kernels.qr.configs import Rows
+from qrprof.kernels.qr.configs import DEFAULT, Rows
 
 LEAF: Final = 32  # as in rows.cu
 NAME: Final = "qrprof_geqr2_larft_rows"
 LEAST_CAPABILITY: Final = (9, 0)  # clusters of blocks
 
 
-@functools.lru_cache
 def usable(device: torch.device) -> bool:
     """Whether this torch compiles CUDA C++ for this device."""
-    compiles = device.type == "cuda" and hasattr(torch.cuda, "_compile_kernel")
-    return compiles and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
+        return False
+    # A module that is loaded for a try would end a capture.
+    return torch.cuda.is_current_stream_capturing() or compiles(device)
+
+
+@functools.lru_cache
+def compiles(device: torch.device) -> bool:
+    try:
+        kernel(DEFAULT.rows[0], device, profiled=False)
+    except (AttributeError, OSError, RuntimeError):  # no way to compile in this torch, no NVRTC, or one that fails
+        return False
+    return True
 
 
 @functools.lru_cache
