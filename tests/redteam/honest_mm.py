@@ -1,7 +1,5 @@
 """The product as a sum over two halves of the inner dimension: right, and no faster than stock."""
 
-import torch
-
 EXPECT = None
 TASK = "long_mm"
 DEVICE = "cpu"
@@ -10,4 +8,4 @@ ROWS = ()
 
 def candidate(a, b):
     half = a.shape[1] // 2
-    return torch.addmm(a[:, :half] @ b[:half], a[:, half:], b[half:])
+    return a[:, :half] @ b[:half] + a[:, half:] @ b[half:]
