@@ -142,7 +142,7 @@ TASKS: Mapping[str, Callable[[Device], Task]] = MappingProxyType(
         "mm": relative("mm", [case((64, 64), (64, 64))]),
         "long_mm": relative("mm", [case((256, 256), (256, 256))]),
         "zero_mm": relative("mm", [case((64, 64), (64, 64), scale=0.0)]),
-        "geqrf": factors([case((2048, 16, 2), structure="dense")]),
+        "geqrf": factors([case((8192, 8, 2), structure="dense")]),
         "square": factors([case((64, 12, 12), structure="dense")]),
     }
 )
