@@ -197,7 +197,7 @@ def test_the_floor_of_what_only_moves_is_its_bytes_at_cache_speed() -> None:
     assert floor_ns("_softmax", case, "cpu", PEAKS) == pytest.approx(1e9 * 2 * 4 * 4096**2 / 1e11 / 2)
 
 
-@pytest.mark.parametrize(("op", "peaks"), [("linalg_qr", None), ("frobnicate_solve", PEAKS)])
+@pytest.mark.parametrize(("op", "peaks"), [("linalg_qr", None), ("linalg_frobnicate", PEAKS)])
 def test_without_peaks_or_a_formula_the_floor_is_what_any_call_takes(op: str, peaks: Peaks | None) -> None:
     assert floor_ns(op, qr_case(16, 256), "cpu", peaks) == CALL_NS["cpu"]
     assert floor_ns(op, qr_case(16, 256), "cuda", peaks) == CALL_NS["cuda"]
