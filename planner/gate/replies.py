@@ -61,7 +61,7 @@ class Reply:
     signs: tuple[Sign, ...] = ()  # with `watch`: global-state, threads, patched, import, harness
     kernels: tuple[str, ...] | None = None  # with `watch` on CUDA: device kernels that ran; None: not known
     launches: int = 0  # of device work, as far as known
-    peak_bytes: int | None = None  # most memory beyond that before the calls
+    peak_bytes: int | None = None  # with `watch`: most memory that a call took beyond what was held before it
 
 
 @dataclass(frozen=True)
