@@ -1,4 +1,4 @@
-"""The product as a sum over two halves of the inner dimension: right, and no faster than stock."""
+"""The product as a sum over two parts of the inner dimension: right, and no faster than stock."""
 
 EXPECT = None
 TASK = "long_mm"
@@ -7,5 +7,5 @@ ROWS = ()
 
 
 def candidate(a, b):
-    half = a.shape[1] // 2
-    return a[:, :half] @ b[:half] + a[:, half:] @ b[half:]
+    third = a.shape[1] // 3
+    return a[:, :third] @ b[:third] + a[:, third:] @ b[third:]
