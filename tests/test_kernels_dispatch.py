@@ -37,6 +37,7 @@ from qrprof.planner import counts
         (("ormqr", "cuda", "float32", 1, 512, 512), "cuda-blocked"),
         (("ormqr", "cuda", "float32", 1, 2048, 2048), "torch"),
         (("linalg_householder_product", "cuda", "float32", 1, 2048, 2048), "cuda-blocked"),
+        (("linalg_householder_product", "cuda", "float32", 1, 4096, 4096), "torch"),
         (("geqrf", "cuda", "float64", 640, 512, 512), "torch"),
         (("linalg_qr", "mps", "float32", 640, 512, 512), "torch"),
         (("linalg_qr", "cpu", "float32", 0, 64, 64), "torch"),

@@ -71,6 +71,7 @@ def of_config(config: Config) -> Iterator[Kernel]:
         yield updating(f"larfb {width}", table.outer, width, update.qrprof_larfb_update, halved=True)
         yield updating(f"larfb {width} in two", table.outer, width, update.qrprof_larfb_update, halved=True, part=2)
         yield updating(f"orgqr {width}", table.outer, width, update.qrprof_orgqr_update, halved=True)
+        yield updating(f"orgqr {width} of any", table.applied, width, update.qrprof_orgqr_update, halved=False)
         yield updating(f"ormqr {width}", table.applied, width, update.qrprof_ormqr_update, halved=False)
         yield updating(f"inner {width}", table.inner, rows.LEAF, update.qrprof_larfb_update, halved=False)
 

@@ -206,6 +206,15 @@ def test_orgqr_with_a_tau_of_zero_and_more_columns_than_reflectors() -> None:
     close(q, torch.linalg.householder_product(h, tau), times=2)
 
 
+@pytest.mark.parametrize("size", [30.0, 1e6])
+def test_orgqr_of_reflectors_that_no_geqrf_made(size: float) -> None:
+    """As an orthogonal parametrization gives them: V of any size, tau as small as V is large."""
+    v = randn(1, 48, 48).tril(-1) * size
+    tau = 2 / (1 + (v**2).sum(-2))
+    q = form.orgqr(form.of_reflectors(v, tau, HALVED), 48, HALVED)
+    close(q, torch.linalg.householder_product(v, tau), times=2)
+
+
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("transpose", [True, False])
 @pytest.mark.parametrize(("m", "k"), [(70, 70), (70, 20)])

@@ -49,6 +49,7 @@ class Factored:
     exponent: torch.Tensor  # (batch, ld)
     t: torch.Tensor  # (batch, blocks, width, width), upper triangles
     width: int
+    bounded: bool  # |V| <= 1 and |T| <= 4, which float16 holds: geqrf's; a caller's reflectors may be of any size
 
 
 def serves(batch: int, m: int, n: int, dtype: torch.dtype) -> bool:
@@ -114,7 +115,7 @@ def unfactored(a: torch.Tensor, width: int) -> Factored:
     done = Factored(
         work=a.new_empty(batch, m, ld), n=n, tau=a.new_empty(batch, k),
         exponent=torch.empty(batch, ld, dtype=torch.int32, device=a.device),
-        t=t, width=width,
+        t=t, width=width, bounded=True,
     )  # fmt: skip
     tiles = triton.cdiv(ld, PREPARE_COLUMNS)
     qrprof_copy_prepare[(batch * tiles,)](

@@ -56,7 +56,7 @@ class Blocked:
     join: int  # warps of the program that makes T of it
     outer: Tiles  # update of the columns after a block column
     ahead: int  # up to so many matrices leave room beside their leaves for the update before
-    applied: Tiles  # Q to a caller's matrix, which is of any scale: no float16
+    applied: Tiles  # with a caller's reflectors or matrix, which are of any size: no float16
 
 
 @dataclass(frozen=True)

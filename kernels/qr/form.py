@@ -13,11 +13,12 @@ def orgqr(done: Factored, columns: int, config: Config) -> torch.Tensor:
     q = done.work.new_zeros(*done.work.shape[:2], columns)
     q.diagonal(dim1=-2, dim2=-1).fill_(1.0)
     blocked = blocked_of(config, done.tau.shape[1])
+    tiles = blocked.outer if done.bounded else blocked.applied
     for block in reversed(range(done.t.shape[1])):
         # Columns before the block's are those of the identity there: zero from its first row on.
         first = block * done.width
-        v = with_y(halves_of(done, block, blocked.outer), done.t[:, block], transpose=False)
-        update(qrprof_orgqr_update, done, blocked.outer, blocked, block, q, v, first, columns, transpose=False)
+        v = with_y(halves_of(done, block, tiles), done.t[:, block], transpose=False)
+        update(qrprof_orgqr_update, done, tiles, blocked, block, q, v, first, columns, transpose=False)
     return q
 
 
@@ -34,13 +35,13 @@ def ormqr(done: Factored, c: torch.Tensor, config: Config, *, left: bool, transp
 
 
 def of_reflectors(h: torch.Tensor, tau: torch.Tensor, config: Config) -> Factored:
-    """Work matrices with T (larft) of the reflectors in h, (batch, m, n), and tau, (batch, k), both as geqrf's."""
+    """Work matrices with T (larft) of the reflectors in h, (batch, m, n), and tau, (batch, k), of any size."""
     batch, m, n = h.shape
     blocked = blocked_of(config, tau.shape[1])
     width, blocks = blocked.width, triton.cdiv(tau.shape[1], blocked.width)
     work = h.new_empty(batch, m, triton.cdiv(n, PADDED) * PADDED)
     work[:, :, :n] = h
     exponent = torch.zeros(batch, work.shape[2], dtype=torch.int32, device=h.device)
-    done = Factored(work, n, tau, exponent, h.new_empty(batch, blocks, width, width), width)
+    done = Factored(work, n, tau, exponent, h.new_empty(batch, blocks, width, width), width, bounded=False)
     make_t(done, blocked, 0, blocks, None, of=1)
     return done
