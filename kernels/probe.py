@@ -15,6 +15,8 @@ from torch import Tensor
 from torch._C._autograd import DeviceType
 
 from qrprof.kernels.qr import blocked, rows
+from qrprof.kernels.qr.configs import Config
+from qrprof.kernels.timing import clock_of
 from qrprof.profiler.phases import GEQR2, LARFT, pattern_of
 
 WARM: Final = 2
@@ -58,7 +60,7 @@ def probe(batch: int, m: int, n: int, device: torch.device) -> Probe:
     if reason := why_not("linalg_qr", batch, m, n, device):
         raise ValueError(reason)
     a = torch.randn(batch, m, n, device=device)
-    plain = plain_ns(a)
+    plain = plain_ns(a, config)
     for _ in range(WARM):
         one_round(a, config)
     rounds = [one_round(a, config) for _ in range(ROUNDS)]
@@ -66,32 +68,24 @@ def probe(batch: int, m: int, n: int, device: torch.device) -> Probe:
     return Probe(batch, m, n, phases, rounds[0][1], plain)
 
 
-def plain_ns(a: Tensor) -> float:
-    graph = torch.cuda.CUDAGraph()
-
-    def call() -> None:
-        blocked.finish(blocked.factor(a, blocked.config_of(a.device)), a.shape[1], upper=False)
-
-    call()
-    with torch.cuda.graph(graph):
-        call()
-    times: list[float] = []
-    for _ in range(WARM + ROUNDS):
-        start, end = (torch.Event(a.device, enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1e6 * start.elapsed_time(end))
-    return statistics.median(times[WARM:])
+def plain_ns(a: Tensor, config: Config) -> float:
+    clock = clock_of(a.device)
+    factored(a, config)
+    replay = clock.capture(lambda: factored(a, config))
+    return statistics.median([clock.span(replay) for _ in range(WARM + ROUNDS)][WARM:])
 
 
-def one_round(a: Tensor, config: Any) -> tuple[dict[str, float], int]:
+def factored(a: Tensor, config: Config, stamps: list[Tensor] | None = None) -> Tensor:
+    """H, as geqrf makes it of matrices that one launch would not factor."""
+    return blocked.finish(blocked.factor(a, config, stamps), a.shape[1], upper=False)
+
+
+def one_round(a: Tensor, config: Config) -> tuple[dict[str, float], int]:
     """ns by phase of one call, and its launches."""
     stamps: list[Tensor] = []
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        blocked.finish(blocked.factor(a, config, stamps), a.shape[1], upper=False)
+        factored(a, config, stamps)
         torch.cuda.synchronize()
     events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
     kernels = [(event.name(), event.duration_ns()) for event in events if of_device(event)]

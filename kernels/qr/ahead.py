@@ -45,18 +45,22 @@ class Ahead:
         first, near, last = columns
         if not self.wanted:
             return run(first, last)
-        done = None
-        if near < last and self.side is None:
-            run(near, last)
-        elif near < last and self.side is not None:
-            ready = self.main.record_event()
-            with torch.cuda.stream(self.side):
-                self.side.wait_event(ready)
-                run(near, last)
-                done = self.side.record_event()
+        done = self.beside(lambda: run(near, last)) if near < last else None
         self.join()
         run(first, near)
         self.done, self.kept = done, reads
+
+    def beside(self, rest: Callable[[], None]) -> torch.Event | None:
+        """The event at the end of `rest` on the side stream; None where it ran on the main one."""
+        if self.side is None:
+            rest()
+            return None
+        ready = self.main.record_event()
+        with torch.cuda.stream(self.side):
+            self.side.wait_event(ready)
+            rest()
+            end: torch.Event = self.side.record_event()
+        return end
 
     def join(self) -> None:
         """Wait for the rest of the update before."""

@@ -18,7 +18,6 @@ from qrprof.kernels.capture import NoGraph, captured
 from qrprof.kernels.elsewhere import elsewhere
 
 Work = Callable[..., tuple[Tensor, ...]]
-CALLS: Final = 1  # of a shape on a stream before one is captured
 MOST: Final = 32  # graphs that are kept
 MOST_ELEMENTS: Final = 1 << 26  # of a call's matrices
 MOST_BYTES: Final = 1 / 8  # of the device's memory, for all graphs on it
@@ -44,8 +43,8 @@ class Graphs:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.kept: OrderedDict[Any, Captured] = OrderedDict()
-        self.calls: dict[Any, int] = {}
-        self.failed: dict[Any, str] = {}
+        self.seen: set[Any] = set()
+        self.failed: set[Any] = set()
 
     def run(self, op: str, work: Work, *inputs: Tensor) -> tuple[Tensor, ...]:
         """What `work` returns for these inputs, on the first one's device; `op` names all else that it depends on."""
@@ -54,17 +53,22 @@ class Graphs:
         device, stream = inputs[0].device, torch.cuda.current_stream(inputs[0].device).cuda_stream
         key = (op, device, stream, tuple((x.shape, x.dtype) for x in inputs))
         with self.lock, torch.inference_mode(False), torch.no_grad():
-            if (found := self.kept.get(key)) is None:
-                self.calls[key] = self.calls.get(key, 0) + 1
-                if self.calls[key] <= CALLS or key in self.failed:
-                    return work(*inputs)
-                found = elsewhere(lambda: self.capture(key, work, inputs))
-            if found is None:
-                return work(*inputs)
-            self.kept.move_to_end(key)
-            return found.replay(inputs)
+            found = self.find(key, work, inputs)
+            return found.replay(inputs) if found else work(*inputs)
 
-    def capture(self, key: Any, work: Work, inputs: tuple[Tensor, ...]) -> Captured | None:
+    def find(self, key: Any, work: Work, inputs: tuple[Tensor, ...]) -> Captured | None:
+        """The graph of `key`, captured where this is its second call or one after it was let go."""
+        if key in self.failed or key not in self.seen:
+            self.seen.add(key)
+            return None
+        if key not in self.kept:
+            elsewhere(lambda: self.capture(key, work, inputs))
+        else:
+            self.kept.move_to_end(key)
+        return self.kept.get(key)
+
+    def capture(self, key: Any, work: Work, inputs: tuple[Tensor, ...]) -> None:
+        """Keep a graph of the work, or that there is none."""
         device = inputs[0].device
         before = torch.cuda.memory_reserved(device)
         with torch.cuda.device(device), torch.no_grad():
@@ -72,15 +76,14 @@ class Graphs:
             work(*mine)  # contiguous inputs may be of another compiled kernel than the caller's
             try:
                 graph, outputs = captured(lambda: work(*mine), device, "thread_local")
-            except NoGraph as error:
-                self.failed[key] = str(error)
-                return None
-        taken = Captured(graph, mine, outputs, max(0, torch.cuda.memory_reserved(device) - before))
-        self.kept[key] = taken
+            except NoGraph:
+                self.failed.add(key)
+                return
+        held = max(0, torch.cuda.memory_reserved(device) - before)
+        self.kept[key] = Captured(graph, mine, outputs, held)
         most = MOST_BYTES * torch.cuda.get_device_properties(device).total_memory
         while len(self.kept) > MOST or (len(self.kept) > 1 and self.held(device) > most):
             self.kept.popitem(last=False)
-        return taken
 
     def held(self, device: torch.device) -> int:
         """Bytes of device memory that the graphs hold."""
