@@ -4,14 +4,15 @@ What is kept in its tables is the business of the modules that own them (`predic
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.store import FOLDER, open_store
 
+T = TypeVar("T")
 LEDGER: Final = "ledger.sqlite"
 BUSY_S: Final = 5.0  # that one process waits for another's writes
 
@@ -108,6 +109,14 @@ def opened(root: Path) -> Iterator[sqlite3.Connection]:
         raise QrprofError(sentence(path, error)) from None
     finally:
         connection.close()
+
+
+def looked_up(root: Path, look: Callable[[sqlite3.Connection], list[T]]) -> list[T]:
+    """What `look` finds in the ledger of `root`; where there is none, asking makes none. Raises what `opened` does."""
+    if not ledger_file(root).exists():
+        return []
+    with opened(root) as connection:
+        return look(connection)
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -74,6 +74,11 @@ def run_folders(root: Path) -> Iterator[Path]:
         yield from sorted(found, key=lambda folder: (folder / RUN_FILE).stat().st_mtime_ns)
 
 
+def matching(ids: Sequence[str], wanted: str) -> list[str]:
+    """The id that is `wanted`, else all that begin so."""
+    return [one for one in ids if one == wanted] or [one for one in ids if one.startswith(wanted)]
+
+
 def find_run(root: Path, name: str | None) -> Path:
     """The folder of the run called `name`: an id, the unique start of one, a path, or None for the last run.
 
@@ -86,11 +91,11 @@ def find_run(root: Path, name: str | None) -> Path:
         raise QrprofError(f"no runs in {root / FOLDER}; record one with `qrprof trace train.py`", Exit.USAGE)
     if name is None:
         return folders[-1]
-    exact = [folder for folder in folders if folder.name == name]
-    matches = exact or [folder for folder in folders if folder.name.startswith(name)]
+    names = [folder.name for folder in folders]
+    matches = matching(names, name)
     if len(matches) == 1:
-        return matches[0]
-    known = ", ".join(folder.name for folder in (matches or folders)[-3:])
+        return folders[names.index(matches[0])]
+    known = ", ".join((matches or names)[-3:])
     problem = "is ambiguous" if matches else "is unknown"
     raise QrprofError(
         f"run {name!r} {problem} in {root / FOLDER}; it has {known}; list all with `qrprof runs`", Exit.USAGE

@@ -17,6 +17,7 @@ from qrprof import __version__
 from qrprof.planner.gate.environment import stays
 from qrprof.planner.gate.records import Outcome, Verdict
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.store import matching
 
 SHOWN: Final = 3  # ids in an error
 VERDICT: Final = TypeAdapter(Verdict)
@@ -112,7 +113,7 @@ def find(connection: sqlite3.Connection, name: str) -> Kept:
     Raises QrprofError: exit code 2 where there is not exactly one, and where its row is of no version of this schema.
     """
     ids = [row["id"] for row in connection.execute("SELECT id FROM verdicts ORDER BY rowid")]
-    matches = [one for one in ids if one == name] or [one for one in ids if one.startswith(name)]
+    matches = matching(ids, name)
     if len(matches) != 1:
         problem = "is the beginning of several" if matches else "is unknown"
         known = ", ".join((matches or ids)[-SHOWN:])

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from qrprof.planner.gate.records import SCHEMA, Task
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import schema_number
-from qrprof.profiler.store import FOLDER, open_store
+from qrprof.profiler.store import FOLDER, matching, open_store
 
 TASKS: Final = "tasks"
 TASK_FILE: Final = "task.json"
@@ -62,14 +62,13 @@ def load_task(root: Path, name: str) -> Task:
         raise QrprofError(
             f"no tasks in {root / FOLDER}; make one with `qrprof task new --from RUN --op OP` or `--qr SET`", Exit.USAGE
         )
-    matches = [folder for folder in folders if folder.name == name] or [
-        folder for folder in folders if folder.name.startswith(name)
-    ]
+    names = [folder.name for folder in folders]
+    matches = matching(names, name)
     if len(matches) != 1:
-        known = ", ".join(folder.name for folder in (matches or folders)[-SHOWN:])
+        known = ", ".join((matches or names)[-SHOWN:])
         problem = "is ambiguous" if matches else "is unknown"
         raise QrprofError(f"task {name!r} {problem}; there are {known}; list all with `qrprof task list`", Exit.USAGE)
-    return read_task(matches[0] / TASK_FILE)
+    return read_task(folders[names.index(matches[0])] / TASK_FILE)
 
 
 def read_task(path: Path) -> Task:

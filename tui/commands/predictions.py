@@ -10,7 +10,7 @@ import click
 import pandas as pd
 from rich.console import RenderableType
 
-from qrprof.planner.ledger import ledger_file, opened
+from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.predictions import Listed, Prediction, Summary, device_of, find, listed, measured, summary
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
@@ -59,7 +59,7 @@ def command(as_json: bool, as_csv: bool, top: int, outcome: tuple[int, str] | No
         raise click.UsageError("give --json or --csv, not both")
     if outcome:
         attach(*outcome)
-    kept = everything(Path.cwd())
+    kept = looked_up(Path.cwd(), listed)
     shown = [one for one in kept if outcome is None or one.prediction.id == outcome[0]]
     if as_json:
         write_json({"predictions": [record(one) for one in shown], "summary": asdict(summary(kept))})
@@ -70,13 +70,6 @@ def command(as_json: bool, as_csv: bool, top: int, outcome: tuple[int, str] | No
     else:
         say(f"no predictions in {FOLDER}; `qrprof rank` makes some of a run")
     return Exit.OK
-
-
-def everything(root: Path) -> list[Listed]:
-    if not ledger_file(root).exists():  # asking makes no file
-        return []
-    with opened(root) as connection:
-        return listed(connection)
 
 
 def attach(prediction_id: int, wanted: str) -> None:

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from qrprof.planner.gate.environment import moved, remarks, stays
 from qrprof.planner.gate.evidence import VERDICT, Kept, Listed, find, listed, spread
 from qrprof.planner.gate.records import STAGES, CaseTime, Finding, Interval, Verdict
-from qrprof.planner.ledger import ledger_file, opened
+from qrprof.planner.ledger import ledger_file, looked_up, opened
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import FOLDER
@@ -49,20 +49,13 @@ def command(wanted: str | None, as_json: bool) -> int:
     between verdicts that were found on the same machine: those with the same letter in the column "on".
     """
     if wanted is None:
-        return show_list(everything(Path.cwd()), as_json)
+        return show_list(looked_up(Path.cwd(), listed), as_json)
     kept = lookup(Path.cwd(), wanted)
     if as_json:
         write_json(record(kept))
     else:
         write(page(kept))
     return Exit.OK
-
-
-def everything(root: Path) -> list[Listed]:
-    if not ledger_file(root).exists():  # asking makes no file
-        return []
-    with opened(root) as connection:
-        return listed(connection)
 
 
 def lookup(root: Path, wanted: str) -> Kept:
