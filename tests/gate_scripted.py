@@ -11,7 +11,8 @@ from torch import Tensor
 
 from qrprof.planner.gate.aten_task import call as stock_call
 from qrprof.planner.gate.draw import laid_out
-from qrprof.planner.gate.records import ArgSpec, Domain, Task, TaskCase, Tolerance
+from qrprof.planner.gate.gate import Lane, run_gate
+from qrprof.planner.gate.records import ArgSpec, Domain, Stage, Task, TaskCase, Tolerance, Verdict
 from qrprof.planner.gate.replies import TENSOR, Arguments, Built, Call, Ended, Reply, Seen, Sign
 
 Candidate = Callable[..., Any]
@@ -218,3 +219,49 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 
 def stock_of(task: Task) -> Candidate:
     return lambda *args: stock_call(task.op, args)
+
+
+FIRST = Lane()
+
+
+def gate(
+    tmp_path: Path,
+    script: Script,
+    *,
+    task: Task = SOFTMAX,
+    parent: Script | None = None,
+    stock: Script | None = None,
+    until: Stage = "holdout",
+    lane: Lane = FIRST,
+    seed: int = 0,
+) -> Verdict:
+    clock = Clock()
+    files = {"stock.py": stock or Script(lambda: stock_of(task)), "candidate.py": script}
+    paths = {name: tmp_path / name for name in ("candidate.py", "parent.py")}
+    for path in paths.values():
+        path.write_text("def candidate(*args): ...\n", encoding="utf-8")
+    if parent:
+        files["parent.py"] = parent
+    seeds = iter(range(1000 * seed + 1, 10**9))
+    return run_gate(
+        task,
+        paths["candidate.py"],
+        paths["parent.py"] if parent else None,
+        workers=workers(files, clock),
+        clock=clock,
+        seeds=lambda: next(seeds),
+        lane=lane,
+        until=until,
+    )
+
+
+def found(verdict: Verdict) -> set[str]:
+    return {finding.detector for finding in verdict.findings if finding.outcome != "PASS"}
+
+
+def fast(candidate: Candidate = softmax, **fields: Any) -> Script:
+    return Script(lambda: candidate, cost_ns=2e6, **fields)
+
+
+def imprecise(x: Tensor, dim: int, half: bool) -> Tensor:
+    return softmax(x.bfloat16(), dim).float()
