@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qrprof.planner.gate.poison import WORD, poison, unwritten
+from qrprof.planner.gate.poison import BLOCKS, WORD, poison, unwritten
 
 
 def filled(count: int) -> torch.Tensor:
@@ -29,4 +29,4 @@ def test_every_other_column_is_looked_at_alone() -> None:
 
 
 def test_any_sizes_can_be_filled() -> None:
-    poison([0, 1, 4, 1 << 20], "cpu")
+    assert poison([0, 1, 4, 1 << 20], "cpu") == 3 * BLOCKS

@@ -176,12 +176,12 @@ class Child:
         """As `run`, but each call's outputs are copied, and once more after a while, before the next."""
         answers, took = [], 0
         for args in lists:
-            poison([*sizes_of(args), *self.sizes], self.device)
+            filled = poison([*sizes_of(args), *self.sizes], self.device)
             held = outputs.mark_memory(self.device)
             start = clock()
             with self.witness.listening():
                 answer = self.called(args)
-            answer.peak_bytes = outputs.most_memory(self.device, held)
+            answer.peak_bytes, answer.filled = outputs.most_memory(self.device, held), filled
             answer.copy_outputs()
             self.synchronize()
             took += clock() - start

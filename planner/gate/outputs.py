@@ -17,6 +17,7 @@ from qrprof.profiler.recording.window import tearing_down
 
 LATE_S = 0.02  # in which an output must not change any more
 LATE = Sign("late-work", f"an output changed within {LATE_S * 1e3:.0f} ms after it was returned")
+LONGEST_NAME = 500  # characters of a kernel's name; torch's random kernels have thousands
 synchronize = torch.cuda.synchronize
 
 
@@ -28,6 +29,7 @@ class Answer:
     error: str | None = None
     reason: Detector | None = None
     copies: list[list[Tensor]] = field(default_factory=list)  # of the outputs, where the call is watched
+    filled: int = 0  # blocks of memory, before the call
     peak_bytes: int | None = None
 
     def items(self) -> tuple[Any, ...]:
@@ -202,8 +204,10 @@ def profiled(device: str) -> Iterator[list[str]]:
 
 
 def told(answers: Sequence[Answer], work: Sequence[str]) -> dict[str, Any]:
-    """What a watched request adds to its answer. The copies of outputs that were made beside it do not count."""
+    """What a watched request adds to its answer. The fills and copies that were made beside its calls do not count."""
     peaks = [answer.peak_bytes for answer in answers if answer.peak_bytes is not None]
     copies = sum(tensor.numel() > 0 and tensor.is_cuda for answer in answers for one in answer.copies for tensor in one)
-    kernels = sorted({name for name in work if not name.startswith(("Memcpy", "Memset"))}) if work or copies else None
-    return {"peak_bytes": max(peaks, default=None), "kernels": kernels, "launches": max(0, len(work) - copies)}
+    own = copies + sum(answer.filled for answer in answers)
+    names = {name[:LONGEST_NAME] for name in work if not name.startswith(("Memcpy", "Memset"))}
+    kernels = sorted(names) if work or copies else None
+    return {"peak_bytes": max(peaks, default=None), "kernels": kernels, "launches": max(0, len(work) - own)}

@@ -1,6 +1,8 @@
 """Free memory is filled with a pattern before a call: an output that shows it holds what nobody wrote."""
 
+import ctypes
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 import torch
@@ -10,11 +12,30 @@ WORD: Final = 0x7FC0DEAD  # 4 bytes that no honest answer holds; in float32 a Na
 BLOCKS: Final = 2  # of each size: a candidate may take one for itself before the output's
 
 
-def poison(sizes: Iterable[int], device: str) -> None:
-    """Leave blocks of `sizes` bytes, filled, where the allocator hands them out next."""
-    words = [-(-size // 4) for size in sizes for _ in range(BLOCKS)]
-    blocks = [torch.full((count,), WORD, dtype=torch.int32, device=device) for count in words]
-    del blocks
+def poison(sizes: Iterable[int], device: str) -> int:
+    """Leave blocks of `sizes` bytes, filled, where the allocator hands them out next; how many blocks."""
+    words = [-(-size // 4) for size in sizes for _ in range(BLOCKS) if size]
+    blocks = [torch.empty(count, dtype=torch.int32, device=device) for count in words]
+    for block in blocks:
+        fill(block)
+    return len(blocks)
+
+
+def fill(block: Tensor) -> None:
+    """On a GPU by the driver: a kernel of torch's would be taken for one of the candidate's."""
+    if not block.is_cuda:
+        block.fill_(WORD)
+        return
+    stream = torch.cuda.current_stream().cuda_stream
+    arguments = ctypes.c_void_p(block.data_ptr()), ctypes.c_uint(WORD), ctypes.c_size_t(block.numel())
+    status = driver().cuMemsetD32Async(*arguments, ctypes.c_void_p(stream))
+    if status:
+        raise RuntimeError(f"cuMemsetD32Async: CUDA error {status}")
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
 
 
 def unwritten(tensor: Tensor) -> int:
