@@ -154,7 +154,7 @@ class Proposer(Protocol):
     name: ProposerName
 
     def propose(self, known: Known) -> Proposed:
-        """Raises QrprofError only for what a person has to mend (no key, no such model); BudgetSpent where none is left."""
+        """Raises QrprofError only for what a person has to mend, as a missing key; BudgetSpent where none is left."""
 
 
 class Evaluator(Protocol):
