@@ -212,7 +212,7 @@ def ask_twice(worker: Worker) -> None:
 def test_a_hostile_call_ends_its_worker_alone(body: str, reason: str, tmp_path: Path, worker: Worker) -> None:
     source = tmp_path / "candidate.py"
     source.write_text(f"import torch\n\ndef candidate(x):\n    {body}\n    return x.clone()\n")
-    with started(source, "cuda", Limits(wall_s=10)) as hostile:
+    with started(source, "cuda", Limits(wall_s=10, build_s=20)) as hostile:
         hostile.build()
         with pytest.raises(Ended) as ended:
             ask_twice(hostile)
