@@ -81,8 +81,13 @@ class Diff:
 def side(trace: Trace, run: RunInfo) -> Side:
     """Take from a run what `diff` needs. Raises QrprofError where the trace is empty."""
     facts = find_facts(trace, run)
+    return side_of(facts, run, divide(facts, run))
+
+
+def side_of(facts: Facts, run: RunInfo, parts: Partition) -> Side:
+    """The same of a run whose time is divided."""
     noise = of_run(run) if run.unprofiled_ns() else within_run([recorded(facts)])
-    return Side(run, divide(facts, run), first_calls(facts), noise)
+    return Side(run, parts, first_calls(facts), noise)
 
 
 def recorded(facts: Facts) -> Block:

@@ -41,9 +41,13 @@ def load_ranking(name: str | None, number: int = 0) -> Ranking:
     """Rank the run called `name` (see `find_run`) by the trace of its process `number`."""
     run, trace = load_run(find_run(Path.cwd(), name), number)
     facts = find_facts(trace, run)
-    divided, model = divide(facts, run), model_of(facts, run)
+    return ranking_of(run, trace.warnings, divide(facts, run), model_of(facts, run))
+
+
+def ranking_of(run: RunInfo, warnings: tuple[str, ...], divided: Partition, model: Model) -> Ranking:
+    """The same of a run whose time is divided and whose replay is there."""
     peaks, noise = peaks_for(run, devices_folder()), of_run(run)
-    return Ranking(run, trace.warnings, divided, peaks, noise, model, rank(divided, run, peaks, noise, model))
+    return Ranking(run, warnings, divided, peaks, noise, model, rank(divided, run, peaks, noise, model))
 
 
 def run_line(run: RunInfo) -> str:

@@ -1,0 +1,153 @@
+"""The one table of actions: bindings, footer, help, palette and the README's list of keys are made of it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from qrprof.tui.app.session import NOTHING, Selection
+
+BOTTLENECKS, TIMELINE, LAUNCHES, PANELS = "bottlenecks", "timeline", "launches", "panels"
+RUN_VIEWS: Final = (BOTTLENECKS, TIMELINE, LAUNCHES, PANELS)  # what can be seen of a run
+TABLES: Final = (BOTTLENECKS, LAUNCHES, PANELS)
+START: Final = "start"  # shown while there is no run
+
+
+@dataclass(frozen=True)
+class State:
+    """What it depends on whether an action can be done."""
+
+    view: str
+    loaded: bool = False  # the view has something to show
+    selection: Selection = NOTHING
+    filter: str = ""
+    place: str | None = None  # file:line of what is selected
+    compared: bool = False
+    others: int = 0  # runs to compare with
+    what_if: str = ""
+
+
+Enabled = Callable[[State], str | None]  # the reason why not; None: it can be done
+
+
+def always(state: State) -> str | None:
+    return None
+
+
+def has_rows(state: State) -> str | None:
+    return None if state.loaded else "nothing is loaded yet"
+
+
+def has_others(state: State) -> str | None:
+    return None if state.others else "there is no other run to compare with; record one with `qrprof trace`"
+
+
+def has_place(state: State) -> str | None:
+    return None if state.place else "no source line is known for this row"
+
+
+def has_filter(state: State) -> str | None:
+    return None if state.filter else "nothing is filtered; type / first"
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a person can do. The app, or the view shown, has a method `action_<id>`."""
+
+    id: str
+    key: str  # as Textual names it; several are separated by commas
+    label: str  # a word or two, for the footer
+    help: str  # a sentence without its full stop
+    views: tuple[str, ...] = RUN_VIEWS
+    enabled: Enabled = always
+    footer: bool = False
+
+
+EVERYWHERE: Final = (*RUN_VIEWS, START)
+
+GENERAL: Final = (
+    Action("bottlenecks", "1", "bottlenecks", "Show where the step goes, and what it would gain"),
+    Action("timeline", "2", "timeline", "Show what ran when, and the gaps"),
+    Action("launches", "3", "launches", "Show what launching costs"),
+    Action("panels", "4", "panels", "Show QR calls by block column and phase"),
+    Action("down", "j", "down", "Go to the next row (also the arrow keys)", TABLES, has_rows),
+    Action("up", "k", "up", "Go to the row before", TABLES, has_rows),
+    Action("first", "g", "first", "Go to the first row", TABLES, has_rows),
+    Action("last", "G", "last", "Go to the last row", TABLES, has_rows),
+    Action(
+        "find",
+        "slash",
+        "filter",
+        "Keep rows as you type: a part of a name, kind:gap, share>2",
+        enabled=has_rows,
+        footer=True,
+    ),
+    Action("next", "n", "next hit", "Go to the next row that the filter keeps", enabled=has_filter),
+    Action("previous", "N", "previous hit", "Go to the row before that the filter keeps", enabled=has_filter),
+    Action("clear", "escape", "clear", "Close what is open, then drop the filter and the what-if"),
+    Action("compare", "c", "compare", "Compare with another run, or stop comparing", enabled=has_others, footer=True),
+    Action("copy_row", "y", "copy row", "Copy the row as tab-separated text", enabled=has_rows),
+    Action("copy_view", "Y", "copy view", "Copy what the view shows as a Markdown table", enabled=has_rows),
+    Action("export", "x", "export", "Write what the view shows to a .csv, .json or .svg file", enabled=has_rows),
+    Action("edit", "e", "edit", "Open the row's source line in $EDITOR", enabled=has_place),
+    Action("reload", "r", "reload", "Read the run again"),
+    Action("theme", "t", "theme", "Change between dark, light and the terminal's own colours", EVERYWHERE),
+    Action(
+        "help",
+        "question_mark",
+        "help",
+        "Show the keys of this view; type to find one, enter does it",
+        EVERYWHERE,
+        footer=True,
+    ),
+    Action("quit", "q", "quit", "Leave", EVERYWHERE, footer=True),
+)
+
+OF_BOTTLENECKS: Final = (
+    Action(
+        "what_if",
+        "w",
+        "what if",
+        "Type what would be faster, such as linalg_qr=4x",
+        (BOTTLENECKS,),
+        has_rows,
+        footer=True,
+    ),
+    Action(
+        "sort",
+        "s",
+        "sort",
+        "Sort by the next column (or click a header; again: the other way)",
+        (BOTTLENECKS,),
+        has_rows,
+        footer=True,
+    ),
+    Action("reverse", "S", "reverse", "Sort the other way round", (BOTTLENECKS,), has_rows),
+)
+
+OF_TIMELINE: Final[tuple[Action, ...]] = ()
+
+OF_LAUNCHES: Final[tuple[Action, ...]] = ()
+
+OF_PANELS: Final[tuple[Action, ...]] = ()
+
+ACTIONS: Final[tuple[Action, ...]] = (*GENERAL, *OF_BOTTLENECKS, *OF_TIMELINE, *OF_LAUNCHES, *OF_PANELS)
+
+
+def actions_of(view: str) -> Iterator[Action]:
+    """What can be done in a view, in the table's order."""
+    return (action for action in ACTIONS if view in action.views)
+
+
+def named(action_id: str) -> Action:
+    return next(action for action in ACTIONS if action.id == action_id)
+
+
+def conflicts(actions: Iterable[Action]) -> Iterator[tuple[Action, Action, str]]:
+    """Pairs of actions that share a key in a view, with the key."""
+    taken: dict[tuple[str, str], Action] = {}
+    for action in actions:
+        for key in action.key.split(","):
+            for view in action.views:
+                other = taken.setdefault((view, key), action)
+                if other is not action:
+                    yield other, action, key

@@ -1,0 +1,143 @@
+"""What all views of a run have in common."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Static
+
+from qrprof.profiler.errors import QrprofError
+from qrprof.tui.app.session import Selection, Session
+from qrprof.tui.output import clean
+
+Loaded = TypeVar("Loaded")  # what a view computes of a run
+
+
+class Shown(NamedTuple):
+    """What a view shows, for copies and exports; cells as they stand on the screen."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Selected(Message):
+    """A person has selected something in a view: the others follow."""
+
+    def __init__(self, selection: Selection) -> None:
+        super().__init__()
+        self.selection = selection
+
+
+class View(Vertical, Generic[Loaded]):
+    """One look at a run. `load` computes in a worker thread what `show` draws.
+
+    A view has methods `action_<id>` for the actions that are its own. It posts `Selected` when the person selects, and
+    `Changed` when what it shows has changed otherwise (a row was copied to a detail pane, hits of a filter).
+    """
+
+    VIEW: ClassVar[str]  # its name in the table of actions, and its id
+    TITLE: ClassVar[str]
+    DEFAULT_CSS = """
+    View > .message { display: none; height: auto; padding: 1 2; }
+    View.-waiting > .message { display: block; }
+    View.-waiting > .content { display: none; }
+    """
+
+    class Changed(Message):
+        """What the view shows, or what can be done in it, is another."""
+
+    class Answered(Message):
+        """A worker's result: `loaded`, or why there is none."""
+
+        def __init__(self, session: Session, loaded: object, problem: str | None) -> None:
+            super().__init__()
+            self.session, self.loaded, self.problem = session, loaded, problem
+
+    def __init__(self) -> None:
+        super().__init__(id=self.VIEW, classes="-waiting")
+        self.session: Session | None = None  # that is shown, or being loaded
+        self.other: Session | None = None  # that it is compared with
+        self.ready = False
+
+    # --- what a view is made of
+
+    def content(self) -> ComposeResult:
+        """Its widgets."""
+        raise NotImplementedError
+
+    def load(self, session: Session, other: Session | None) -> Loaded:
+        """Compute, in a worker thread; `other` is the run to compare with. Raises QrprofError."""
+        raise NotImplementedError
+
+    def show(self, loaded: Loaded) -> None:
+        """Draw it."""
+        raise NotImplementedError
+
+    def select(self, selection: Selection) -> None:
+        """Go to what was selected elsewhere, where this view has it; posts no message."""
+
+    def table(self) -> Shown:
+        """What is shown now."""
+        raise NotImplementedError
+
+    def row(self) -> Sequence[str] | None:
+        """The cells of the row selected."""
+        return None
+
+    def place(self) -> str | None:
+        """file:line of what is selected."""
+        return None
+
+    def filter(self, text: str) -> None:
+        """Keep or mark what matches."""
+
+    def hits(self) -> tuple[int, int] | None:
+        """How many match the filter, of how many."""
+        return None
+
+    # --- loading
+
+    def compose(self) -> ComposeResult:
+        yield Static("", classes="message", markup=False)
+        with Vertical(classes="content"):
+            yield from self.content()
+
+    def open(self, session: Session, other: Session | None) -> None:
+        """Load a run in a worker, unless it is the one that is shown."""
+        if (session, other) == (self.session, self.other):
+            return
+        self.session, self.other = session, other
+        if not self.ready:
+            self.wait(f"reading {session.folder.name} ...")
+        self.run_worker(lambda: self.answer(session, other), thread=True, exclusive=True, exit_on_error=False)
+
+    def answer(self, session: Session, other: Session | None) -> None:
+        """In the worker: load, and say how it went."""
+        loaded, problem = None, None
+        try:
+            with session.lock:
+                loaded = self.load(session, other)
+        except QrprofError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001 - the worker ends here, and the app goes on
+            problem = f"{session.folder} cannot be shown: {type(error).__name__}: {error}"
+        if session is self.session and other is self.other:
+            self.post_message(self.Answered(session, loaded, problem))
+
+    def on_view_answered(self, message: Answered) -> None:
+        if message.session is not self.session:
+            return
+        if message.problem is not None:
+            self.ready = False
+            self.wait(clean(message.problem))
+        else:
+            self.ready = True
+            self.remove_class("-waiting")
+            self.show(message.loaded)  # type: ignore[arg-type]  # what its own `load` returned
+        self.post_message(self.Changed())
+
+    def wait(self, why: str) -> None:
+        self.add_class("-waiting")
+        self.query_one(".message", Static).update(why)
