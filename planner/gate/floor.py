@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from qrprof.planner.counts import work
+from qrprof.planner.counts import Work, work
 from qrprof.planner.gate.records import ArgSpec, TaskCase
 from qrprof.profiler.devices import Peaks
 
@@ -30,12 +30,17 @@ TRACE_NAMES: Final = {
 def floor_ns(op: str, case: TaskCase, device: str, peaks: Peaks | None) -> float:
     """ns of one call, at least. Without peaks, or for work that is not known, what any call takes."""
     least = CALL_NS[device]
-    given = case.args(case.tensors)
-    shapes = json.dumps([list(arg.shape) if isinstance(arg, ArgSpec) else [] for arg in given])
-    dtypes = ",".join(TRACE_NAMES.get(arg.dtype, "?") if isinstance(arg, ArgSpec) else "Scalar" for arg in given)
-    todo = work(f"aten::{op.partition('.')[0]}", shapes, dtypes)
+    todo = case_work(op, case)
     if peaks is None or todo is None:
         return least
     compute = todo.least_flops / max(peaks.flops.values())
     memory = todo.bytes / (CACHE * peaks.copy_bytes_per_s)
     return max(least, 1e9 * compute / MARGIN, 1e9 * memory / MARGIN)
+
+
+def case_work(op: str, case: TaskCase) -> Work | None:
+    """Flops and bytes of one call; None: not known for this op."""
+    given = case.args(case.tensors)
+    shapes = json.dumps([list(arg.shape) if isinstance(arg, ArgSpec) else [] for arg in given])
+    dtypes = ",".join(TRACE_NAMES.get(arg.dtype, "?") if isinstance(arg, ArgSpec) else "Scalar" for arg in given)
+    return work(f"aten::{op.partition('.')[0]}", shapes, dtypes)
