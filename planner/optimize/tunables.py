@@ -1,0 +1,102 @@
+"""What a candidate file says can be varied in it: `TUNABLES`, read and set in its text; nothing is imported or run.
+
+```python
+TUNABLES = {"WIDTH": (32, 64, 128), "PRECISION": ("tf32x3", "ieee")}
+WIDTH = 64
+PRECISION = "ieee"
+```
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from qrprof.profiler.errors import Exit, QrprofError
+
+NAME: Final = "TUNABLES"
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """`value` is what the file sets now; it need not be one of `choices`."""
+
+    name: str
+    value: object
+    choices: tuple[object, ...]
+
+
+def tunables(source: str) -> tuple[Tunable, ...]:
+    """In the file's order; none where it declares nothing. Raises QrprofError (exit code 2) where that is not sound."""
+    assigned = assignments(source)
+    if NAME not in assigned:
+        return ()
+    declared = literal(NAME, assigned[NAME])
+    if not isinstance(declared, dict) or not all(isinstance(choices, tuple) for choices in declared.values()):
+        raise unsound("is not a dict of tuples")
+    return tuple(tunable(str(name), choices, assigned) for name, choices in declared.items())
+
+
+def tunable(name: str, choices: tuple[object, ...], assigned: Mapping[str, list[ast.expr]]) -> Tunable:
+    if name not in assigned:
+        raise unsound(f"names {name}, which the file does not set at its top level")
+    return Tunable(name, literal(name, assigned[name]), choices)
+
+
+def with_settings(source: str, settings: Mapping[str, object]) -> str:
+    """The text with other values, every other byte as it was. Raises QrprofError where it does not set one of them."""
+    assigned = assignments(source)
+    data = source.encode()
+    starts = line_starts(data)
+    places = []
+    for name, value in settings.items():
+        if name not in assigned:
+            raise unsound(f"names {name}, which the file does not set at its top level")
+        literal(name, assigned[name])
+        node = assigned[name][0]
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        begin = starts[node.lineno - 1] + node.col_offset
+        places.append((begin, starts[node.end_lineno - 1] + node.end_col_offset, repr(value).encode()))
+    for begin, end, text in sorted(places, reverse=True):
+        data = data[:begin] + text + data[end:]
+    return data.decode()
+
+
+def assignments(source: str) -> dict[str, list[ast.expr]]:
+    """The values of names at the top level. Raises QrprofError (exit code 2) where the file does not parse."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:  # ValueError: a null byte, or half of a surrogate pair
+        raise QrprofError(f"the candidate file does not parse: {error}", Exit.USAGE) from None
+    found: dict[str, list[ast.expr]] = {}
+    for name, value in named(tree):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def named(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if value is not None:
+            yield from ((target.id, value) for target in targets if isinstance(target, ast.Name))
+
+
+def literal(name: str, values: list[ast.expr]) -> object:
+    if len(values) > 1:
+        raise unsound(f"needs {name} set once, and the file sets it {len(values)} times at its top level")
+    try:
+        return ast.literal_eval(values[0])
+    except ValueError:
+        raise unsound(f"needs {name} to be a literal, and it is {ast.unparse(values[0])}") from None
+
+
+def unsound(what: str) -> QrprofError:
+    return QrprofError(f"{NAME} of the candidate file {what}", Exit.USAGE)
+
+
+def line_starts(data: bytes) -> list[int]:
+    """Where Python's lines begin, in bytes: they end with \\r, \\n or both, and with nothing else."""
+    return [0, *(end.end() for end in re.finditer(rb"\r\n|\r|\n", data))]
