@@ -1,7 +1,6 @@
 """`qrprof gate`: is this candidate kernel right, and faster than the stock op?"""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -15,7 +14,6 @@ from qrprof.planner.gate.evidence import Kept, count_holdout, keep, made, spent
 from qrprof.planner.gate.records import Outcome, Task, Verdict
 from qrprof.planner.gate.task_store import load_task
 from qrprof.planner.ledger import opened
-from qrprof.profiler.devices import Peaks, devices_folder, load, peaks_file
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.tui.commands.bench import STDOUT
 from qrprof.tui.commands.verdict import page, record
@@ -53,11 +51,13 @@ def command(file: Path, task_id: str, parent: Path | None, target: Path | None, 
     4  UNKNOWN: evidence is missing
     5  INFRA: the machine failed, not the candidate
     """
+    from qrprof.planner.gate.here import layer_for
+
     task = load_task(Path.cwd(), task_id)
-    layer = layer_for(file, unsandboxed)
+    layer = layer_for(str(file), unsandboxed)
     with TemporaryDirectory(prefix="qrprof-gate-") as folder:
         candidate = frozen(file, Path(folder, "candidate.py"))
-        verdict = judge(task, candidate, frozen(parent, Path(folder, "parent.py")) if parent else None, layer)
+        verdict = judged(task, candidate, frozen(parent, Path(folder, "parent.py")) if parent else None, layer)
     kept = made(verdict, clean(str(file)), clean(str(parent)) if parent else None, datetime.now(UTC))
     remember(kept)
     if target == STDOUT:
@@ -69,20 +69,6 @@ def command(file: Path, task_id: str, parent: Path | None, target: Path | None, 
     return CODES[verdict.outcome]
 
 
-def layer_for(file: Path, unsandboxed: bool) -> "Layer":
-    """Raises QrprofError (exit code 3) where nothing can contain a candidate, and that was not allowed."""
-    from qrprof.planner.gate.sandbox import available_layer
-
-    layer = available_layer()
-    if layer == "none" and not unsandboxed:
-        raise QrprofError(
-            f"nothing here can contain {file}: neither bubblewrap nor namespaces work; install bubblewrap, or give "
-            "--allow-unsandboxed to run it with your rights",
-            Exit.REFUSED,
-        )
-    return layer
-
-
 def frozen(file: Path, copy: Path) -> Path:
     """A copy that nobody edits while it is judged: each of its processes starts from it."""
     try:
@@ -92,26 +78,15 @@ def frozen(file: Path, copy: Path) -> Path:
     return copy
 
 
-def judge(task: Task, candidate: Path, parent: Path | None, layer: "Layer") -> Verdict:
+def judged(task: Task, candidate: Path, parent: Path | None, layer: "Layer") -> Verdict:
     """Raises QrprofError (exit code 3) where the task's device is not here, and where the ledger cannot be used."""
-    from qrprof.planner.gate.environment import around, machine, state
-    from qrprof.planner.gate.gate import Lane, run_gate
-    from qrprof.planner.gate.limits import Limits
-    from qrprof.planner.gate.worker import started
+    from qrprof.planner.gate.gate import Lane
+    from qrprof.planner.gate.here import judge, workers_on
 
     with opened(Path.cwd()) as connection:
         before = spent(connection, task.id)
-    fixed, at_start = machine(task.device), state(task.device)
-    verdict = run_gate(
-        task,
-        candidate,
-        parent,
-        workers=lambda source: started(source, task.device, Limits(), layer),
-        lane=Lane(before.tries + 1, partial(query, task, sha256(candidate.read_bytes()).hexdigest())),
-        peaks=peaks_of(task.device, fixed["device"]),
-        say=say,
-    )
-    return replace(verdict, environment=around(fixed, at_start, state(task.device)))
+    lane = Lane(before.tries + 1, partial(query, task, sha256(candidate.read_bytes()).hexdigest()))
+    return judge(task, candidate, parent, workers_on(task.device, layer), lane, say=say)
 
 
 def query(task: Task, candidate: str) -> int | None:
@@ -120,12 +95,6 @@ def query(task: Task, candidate: str) -> int | None:
 
     with opened(Path.cwd()) as connection:
         return count_holdout(connection, task.id, candidate, QUERIES, datetime.now(UTC))
-
-
-def peaks_of(device: str, model: str) -> Peaks | None:
-    import torch
-
-    return load(peaks_file(devices_folder(), device, model, torch.get_num_threads()))
 
 
 def remember(kept: Kept) -> None:
