@@ -8,7 +8,7 @@ import sqlite3
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -39,7 +39,7 @@ class Lesson:
 
 
 def shipped() -> tuple[Lesson, ...]:
-    text = files(__package__).joinpath(SHIPPED).read_text(encoding="utf-8")
+    text = Path(__file__).with_name(SHIPPED).read_text(encoding="utf-8")
     return TypeAdapter(tuple[Lesson, ...]).validate_python(tomllib.loads(text)["lesson"])
 
 
