@@ -20,8 +20,8 @@ UNKNOWN = "hardware counters are not known: "
 
 def page(*launches: tuple[str, float, float, float, int]) -> str:
     """ncu's raw page: kernel, compute, memory and warps in per cent, ns."""
-    header = ["ID", "Kernel Name", *METRICS, TIME]
-    rows = [header, ["", "", "%", "%", "%", "ns"], *([number, *launch] for number, launch in enumerate(launches))]
+    rows: list[Sequence[object]] = [["ID", "Kernel Name", *METRICS, TIME], ["", "", "%", "%", "%", "ns"]]
+    rows += [(number, *launch) for number, launch in enumerate(launches)]
     lines = [",".join(f'"{cell}"' for cell in row) for row in rows]
     return "\n".join(["==PROF== Connected to process 1", *lines])
 
