@@ -1,22 +1,17 @@
 """What a proposer is told of a profile, against recorded traces and records with known figures."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from conftest import Build
 from gate_cases import PASSED, case_time
-from gate_tasks import MM
+from gate_tasks import MM, case, task
 
 from qrprof.planner.optimize.feedback import idling, launching, of_run, of_task, of_verdict, panel, panel_shapes
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.facts import Facts, find_facts
-from qrprof.profiler.load import load_run
 from qrprof.profiler.read import read
-from qrprof.profiler.store import find_run
-from qrprof.tui.ranking import load_ranking
 
 DATA = Path(__file__).parent / "data"
 PEAKS = Peaks(
@@ -59,14 +54,13 @@ def test_idle_time_is_told_with_its_cause() -> None:
     assert list(idling(found, None, "aten::mm")) == ["the device idles 1.26 ms a step inside it (launch-bound op)"]
 
 
-def test_a_targets_cost_is_told_of_any_run(saved: Callable[..., Any]) -> None:
-    saved("rank", json.loads((DATA / "small_run" / "rank0.trace.json").read_text())["traceEvents"])
-    ranking = load_ranking(None)
-    run, trace = load_run(find_run(Path.cwd(), None))
-    target = next(one for one in ranking.targets if one.kind == "op")
-    first, *_ = of_run(find_facts(trace, run), run, target, 400_000.0)
-    assert first.startswith(f"{target.key} takes ")
-    assert "of a mean step of 400 us" in first
+def test_an_ops_cost_is_told_of_the_run(build: type[Build], facts: Facts) -> None:
+    qr = replace(task("linalg_qr", case((512, 512), plain=("reduced",))), device="cuda", step_ns=16e6)
+    told = of_run(facts, build.run([20_000_000]), qr)
+    assert told[0] == "aten::linalg_qr takes 16.0 ms of a mean step of 20.0 ms, 80.0 %"
+    assert any(text.startswith("it launches ") for text in told)
+    assert told[-1].startswith("QR of 1 x 512 x 512 by cuSOLVER")
+    assert of_run(facts, build.run(), replace(qr, op="mm.out")) == ()
 
 
 def test_a_case_is_told_with_what_the_devices_peaks_allow() -> None:

@@ -6,7 +6,6 @@ from typing import Final
 from qrprof.planner.gate.floor import case_work, floor_ns
 from qrprof.planner.gate.records import CaseTime, Task, TaskCase, Verdict
 from qrprof.planner.roofline import remaining
-from qrprof.planner.targets import Target
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.events import CAUSE_LABELS
@@ -21,21 +20,20 @@ SHAPES: Final = 3  # of QR calls that are told
 SMALL: Final = 0.01  # share of a call below which a phase is not told
 
 
-def of_run(facts: Facts, run: RunInfo, target: Target, step_ns: float) -> tuple[str, ...]:
-    """What the target costs a mean step of `step_ns`: its time, launches, gaps that it is to blame for, panels."""
+def of_run(facts: Facts, run: RunInfo, task: Task) -> tuple[str, ...]:
+    """What the task's op costs the run: its time, its launches, idle time that it is to blame for, its QR calls."""
+    key = f"aten::{task.op.partition('.')[0]}"
     return (
-        cost(target, step_ns),
-        *launching(facts, run, target.key),
-        *idling(facts, run, target.key),
-        *(panel(shape) for shape in panel_shapes(facts, target.key)),
+        *cost(key, task.step_ns, run.step_ns()),
+        *launching(facts, run, key),
+        *idling(facts, run, key),
+        *(panel(shape) for shape in panel_shapes(facts, key)),
     )
 
 
-def cost(target: Target, step_ns: float) -> str:
-    calls = f" in {units.calls(target.calls)} calls" if target.calls else ""
-    left = target.achievable_ns
-    best = f"; a good kernel would leave {units.time(left.mid)}" if left and left.mid is not None else ""
-    return f"{target.key} takes {units.time(target.ns)} of a mean step of {units.time(step_ns)}{calls}{best}"
+def cost(key: str, ns: float | None, step_ns: float | None) -> Iterator[str]:
+    if ns is not None and step_ns:
+        yield f"{key} takes {units.time(ns)} of a mean step of {units.time(step_ns)}, {units.share(ns / step_ns)}"
 
 
 def launching(facts: Facts, run: RunInfo | None, key: str) -> Iterator[str]:
