@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -177,7 +178,7 @@ def test_every_span_is_seen_and_counted(found: list[Interval], view: Interval, c
     window = Viewport(view[0], sum(view))
     edges = window.edges(columns).tolist()
     got = shown(stream(*found), window, columns)
-    for column, (begin, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for column, (begin, end) in enumerate(pairwise(edges)):
         there = {
             number: min(last, end) - max(first, begin)
             for number, (first, last) in enumerate(sorted(found))
