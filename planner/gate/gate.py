@@ -90,10 +90,7 @@ class Run:
         return Checked(tuple(signed(self.built.signs, "build", None)), 1, 1)
 
     def null(self) -> Checked:
-        stock = self.stock()
-        assert self.candidate is not None
-        rng = random.Random(self.seeds())
-        self.trial = Trial(self.task, self.source, self.workers, stock, self.candidate, self.built, self.seeds, rng)
+        self.trial = self.against(stock := self.stock())
         cases = len(self.task.development)
         return Checked(tuple(weaknesses(self.task, answered(stock), self.seeds)), cases, cases)
 
@@ -110,10 +107,7 @@ class Run:
         return replay(self.begun())
 
     def timing(self) -> Checked:
-        parent = self.started(self.parent) if self.parent else None
-        twin = self.started(self.parent) if self.parent else self.stock()
-        against = Against(twin, parent, self.peaks, self.lane.tries, self.clock)
-        self.timed = timing(self.begun(), against)
+        self.timed = timing(self.begun(), self.opponents())
         return self.timed.checked + Checked(fallback(self.timed, (self.seen + self.timed.checked).same_bits))
 
     def holdout(self) -> Checked:
@@ -132,6 +126,18 @@ class Run:
         return Checked(tuple(verdict(not found.findings)), found.checked, found.of)
 
     # --- workers
+
+    def against(self, stock: Worker) -> Trial:
+        """The trial of the candidate that was built, beside this worker of the stock op."""
+        assert self.candidate is not None
+        rng = random.Random(self.seeds())
+        return Trial(self.task, self.source, self.workers, stock, self.candidate, self.built, self.seeds, rng)
+
+    def opponents(self) -> Against:
+        """What the candidate is timed against, started."""
+        parent = self.started(self.parent) if self.parent else None
+        twin = self.started(self.parent) if self.parent else self.stock()
+        return Against(twin, parent, self.peaks, self.lane.tries, self.clock)
 
     def stock(self) -> Worker:
         """One more worker of the stock op."""

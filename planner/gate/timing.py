@@ -119,8 +119,12 @@ def repeat(trial: Trial, legs: Legs, calls: Mapping[str, int], rounds: int, cloc
 
 
 def judge(trial: Trial, legs: Legs, tries: int) -> Result:
-    if len(legs.of(STOCK, trial.task.development[0])) < 2 * FEWEST_ROUNDS:
-        return Result(BUSY)
+    busy = len(legs.of(STOCK, trial.task.development[0])) < 2 * FEWEST_ROUNDS
+    return Result(BUSY) if busy else read(trial, legs, tries)
+
+
+def read(trial: Trial, legs: Legs, tries: int) -> Result:
+    """What the readings say, however few there are."""
     twins, decisive = pairs(trial, legs, TWIN, legs.base), pairs(trial, legs, CANDIDATE, legs.base)
     if twins is None or decisive is None:
         return Result(DROWNED)
