@@ -19,6 +19,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("QRPROF_CACHE") or platformdirs.user_cache_dir("qrprof"))
 
 
+def config_folder() -> Path:
+    """The user's configuration: what a person decided or wrote for this machine. $QRPROF_CONFIG overrides it."""
+    return Path(os.environ.get("QRPROF_CONFIG") or platformdirs.user_config_dir("qrprof"))
+
+
 def run_file(rank: int) -> str:
     """File name of a rank's run record in the run's folder."""
     return RUN_FILE if rank == 0 else f"run.rank{rank}.json"

@@ -56,9 +56,14 @@ class Masked:
 def clean(text: str, masked: Masked) -> str:
     """`text` on one line, with what looks like a secret replaced."""
     printable = UNPRINTABLE.sub(" ", text)
-    shown = SECRET.sub(without_value, printable) if suspicious(printable) else printable
+    shown = mask(printable)
     masked.count += shown != printable
     return shown
+
+
+def mask(text: str) -> str:
+    """`text` with what looks like a secret replaced; its lines stay as they are."""
+    return SECRET.sub(without_value, text) if suspicious(text) else text
 
 
 def suspicious(text: str) -> bool:

@@ -1,0 +1,103 @@
+"""A model as the proposer, and another one as its adviser."""
+
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final
+
+from qrprof.planner.optimize import prompt
+from qrprof.planner.optimize.answer import SCHEMA, Unread, read
+from qrprof.planner.optimize.budget import Meter
+from qrprof.planner.optimize.chat import Chat, Endpoint, Failed, Limits
+from qrprof.planner.optimize.records import BudgetSpent, Known, Proposal, Proposed, ProposerName, Trouble
+from qrprof.planner.optimize.tunables import tunables
+from qrprof.profiler.errors import QrprofError
+
+MOST_FAILED: Final = 6  # answers in a row that were none
+USUAL, BOLD = 0.7, 1.0  # temperatures
+ADVICE: Final = Limits(tokens_out=4096, seconds=120.0)
+
+
+class LLM:
+    """Proposes what a model writes. Whoever makes it has asked for consent and checked the prices."""
+
+    name: ProposerName = "llm"
+
+    def __init__(
+        self,
+        place: Endpoint,
+        model: str,
+        meter: Meter,
+        limits: Limits | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.chat = Chat(place, model, "proposer", meter, limits, sleep)
+        self.failed = 0  # in a row
+        self.note = ""  # why the last answer was of no use
+
+    def propose(self, known: Known) -> Proposed:
+        """As many candidates as are wanted, each from another parent; what fails is a trouble.
+
+        Raises BudgetSpent where the budget has no room for one more request, and QrprofError for what a person has to
+        mend, as a key that is not accepted.
+        """
+        proposals: list[Proposal] = []
+        troubles: list[tuple[Trouble, str]] = []
+        taken = {digest(known.start), *(one.sha256 for one in known.tried)}
+        for turn in range(known.wanted):
+            try:
+                proposal = self.one(known, len(known.tried) + turn, taken)
+            except (Failed, Unread) as failure:
+                troubles.append((failure.trouble, str(failure)))
+                self.failed += 1
+                self.note = str(failure) if isinstance(failure, Unread) else ""
+            except BudgetSpent as spent:
+                if not proposals:
+                    raise
+                troubles.append(("budget", str(spent)))
+                break
+            else:
+                proposals.append(proposal)
+                taken.add(digest(proposal.source))
+                self.failed, self.note = 0, ""
+        done = (
+            f"{self.chat.model} gave nothing of use {self.failed} times in a row"
+            if self.failed >= MOST_FAILED
+            else None
+        )
+        return Proposed(tuple(proposals), troubles=tuple(troubles), done=None if proposals else done)
+
+    def one(self, known: Known, turn: int, taken: set[str]) -> Proposal:
+        parent = prompt.parent_of(known, turn)
+        text = self.chat.ask(prompt.build(known, turn, self.note), SCHEMA, BOLD if known.plateau else USUAL)
+        answer = read(text, prompt.source_of(known, parent))
+        if digest(answer.source) in taken:
+            raise Unread("repeated", "the model's file is one that was tried before")
+        changed = answer.changed or "not said"
+        made_from = parent.sha256 if parent is not None else None
+        return Proposal(answer.source, made_from, changed, answer.expects, settings(answer.source))
+
+
+class Adviser:
+    """Says what to try, on a plateau."""
+
+    def __init__(self, place: Endpoint, model: str, meter: Meter, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.chat = Chat(place, model, "adviser", meter, ADVICE, sleep)
+
+    def advise(self, known: Known) -> str:
+        """A few sentences; "" where there is no answer. Raises what `LLM.propose` does."""
+        try:
+            return self.chat.ask(prompt.for_adviser(known), None, USUAL)
+        except Failed:
+            return ""
+
+
+def digest(source: str) -> str:
+    return sha256(source.encode()).hexdigest()
+
+
+def settings(source: str) -> dict[str, object]:
+    try:
+        return {one.name: one.value for one in tunables(source)}
+    except QrprofError:  # what it declares is not sound, and nothing varies it
+        return {}

@@ -1,0 +1,111 @@
+"""A streamed answer, received in a thread that is left behind at the deadline. Faults come back as plain records.
+
+The openai package's errors hold the request with its headers, so none of them leaves this file.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from threading import Thread
+from typing import Any, Final
+
+from qrprof.planner.optimize.records import Trouble
+
+NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ProxyError"})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why there is no answer. `said` is the server's, as it came."""
+
+    trouble: Trouble  # "http", "connection", "timeout" or "malformed"
+    said: str = ""
+    status: int | None = None
+    code: str = ""  # the server's word for it: "insufficient_quota"
+    wait_s: float | None = None  # that the server asks for
+    free: bool = False  # nothing can have been generated
+
+
+@dataclass
+class Received:
+    """What has come so far. The thread writes it, and whoever waits reads it once `fault` or `finish` is there."""
+
+    texts: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    finish: str | None = None  # "stop", "length", "content_filter"
+    tokens_in: int | None = None  # as the server counts; None: it does not
+    tokens_out: int | None = None
+    pieces: int = 0  # each of at least one token
+    fault: Fault | None = None
+    abandoned: bool = False
+
+    def take(self, chunk: Any) -> None:
+        for choice in chunk.choices or ():
+            self.pieces += 1
+            self.finish = choice.finish_reason or self.finish
+            if choice.delta is not None:
+                self.texts.append(choice.delta.content or "")
+                self.refusals.append(getattr(choice.delta, "refusal", None) or "")
+        if usage := getattr(chunk, "usage", None):
+            self.tokens_in, self.tokens_out = usage.prompt_tokens or None, usage.completion_tokens or None
+
+
+def received(client: Any, body: Mapping[str, Any], most: int, until: float) -> Received:
+    """The answer to `body`, of at most `most` pieces; `until` is a time of `time.monotonic`."""
+    into = Received()
+    left = max(until - time.monotonic(), 0.0)
+    thread = Thread(target=receive, args=(client.with_options(timeout=left), body, most, into), daemon=True)
+    thread.start()
+    thread.join(left)
+    if thread.is_alive():
+        into.abandoned = True
+        return Received(fault=Fault("timeout"))
+    return into
+
+
+def receive(client: Any, body: Mapping[str, Any], most: int, into: Received) -> None:
+    try:
+        with client.chat.completions.create(**body) as stream:
+            for chunk in stream:
+                into.take(chunk)
+                if into.abandoned:
+                    return
+                if into.pieces > most:  # a server that does not know the limit's name
+                    into.finish = "length"
+                    return
+        if into.finish is None:
+            into.fault = Fault("connection", "the answer was cut off")
+    except Exception as error:  # noqa: BLE001 -- whatever it is, whoever waits for the thread has to be told
+        into.fault = fault(error)
+
+
+def fault(error: Exception) -> Fault:
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        wait = wait_s(error.response.headers)
+        said = f"{error.param or ''} {error.message}".strip()
+        return Fault("http", said, error.status_code, error.code or "", wait, free=True)
+    if isinstance(error, openai.APITimeoutError):
+        return Fault("timeout")
+    if isinstance(error, openai.APIConnectionError):
+        cause = type(error.__cause__).__name__
+        return Fault("connection", f"the connection failed ({cause})", free=cause in NOT_SENT)
+    if isinstance(error, openai.APIError):  # sent in the stream, in place of an answer
+        return Fault("http", error.message)
+    return Fault("malformed", f"what it sent cannot be read ({type(error).__name__})")
+
+
+def wait_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait: a number, or a date."""
+    asked = headers.get("retry-after", "")
+    try:
+        return max(float(asked), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max((parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds(), 0.0)
+    except (ValueError, TypeError):  # TypeError: a date without a zone
+        return None
