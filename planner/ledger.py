@@ -1,6 +1,7 @@
 """`.qrprof/ledger.sqlite`: one file for all that must outlive a command, its schema, and how it is opened.
 
-What is kept in its tables is the business of the modules that own them (`predictions`, `gate/evidence`).
+What is kept in its tables is the business of the modules that own them (`predictions`, `gate/evidence`,
+`optimize/journal`).
 """
 
 import sqlite3
@@ -77,6 +78,60 @@ MIGRATIONS: Final = (
             id INTEGER PRIMARY KEY,
             task TEXT NOT NULL,
             candidate TEXT NOT NULL,
+            at TEXT NOT NULL
+        )""",
+    ),
+    (
+        # Files of candidates, each once.
+        """CREATE TABLE sources (
+            sha256 TEXT PRIMARY KEY,
+            text TEXT NOT NULL
+        )""",
+        # `record` is the start as JSON, without its source; `spent` the usage by role.
+        """CREATE TABLE optimizations (
+            id TEXT PRIMARY KEY,
+            made_at TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            target TEXT NOT NULL,
+            task TEXT NOT NULL,
+            source TEXT NOT NULL REFERENCES sources (sha256),
+            version TEXT NOT NULL,
+            record TEXT NOT NULL,
+            spent TEXT NOT NULL
+        )""",
+        # As it is known so far: `record` is replaced when a candidate is judged again.
+        """CREATE TABLE candidates (
+            optimization TEXT NOT NULL REFERENCES optimizations (id),
+            number INTEGER NOT NULL,
+            sha256 TEXT NOT NULL REFERENCES sources (sha256),
+            record TEXT NOT NULL,
+            PRIMARY KEY (optimization, number),
+            UNIQUE (optimization, sha256)
+        )""",
+        # What is to be evaluated, or was. `outcome` NULL: not yet.
+        """CREATE TABLE evaluations (
+            optimization TEXT NOT NULL,
+            number INTEGER NOT NULL,
+            rung TEXT NOT NULL,
+            rounds INTEGER NOT NULL,
+            task TEXT NOT NULL,
+            outcome TEXT,
+            PRIMARY KEY (optimization, number, rung, rounds),
+            FOREIGN KEY (optimization, number) REFERENCES candidates (optimization, number)
+        )""",
+        "CREATE INDEX evaluations_of_a_task ON evaluations (task, rung)",
+        """CREATE TABLE optimizer_events (
+            id INTEGER PRIMARY KEY,
+            optimization TEXT NOT NULL REFERENCES optimizations (id),
+            kind TEXT NOT NULL,
+            record TEXT NOT NULL,
+            at TEXT NOT NULL
+        )""",
+        "CREATE INDEX events_of_an_optimization ON optimizer_events (optimization, id)",
+        """CREATE TABLE hints (
+            id INTEGER PRIMARY KEY,
+            optimization TEXT NOT NULL REFERENCES optimizations (id),
+            text TEXT NOT NULL,
             at TEXT NOT NULL
         )""",
     ),

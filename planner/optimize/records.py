@@ -27,6 +27,7 @@ class Proposal:
     changed: str  # one sentence
     expects: str = ""  # the effect, and on which phase
     settings: Mapping[str, object] = field(default_factory=dict)  # values of the file's tunables, where it has some
+    lane: str = ""  # the name of the lane whose cases alone it is for (`lanes.split`); "": all cases
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Preview:
     findings: tuple[str, ...]  # a sentence each
     over: Interval | None  # speed over the base (parent, else stock); None: not timed
     noise: float | None = None
+    cases: Mapping[str, Interval] = field(default_factory=dict)  # the same by case; lanes are chosen by it
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Candidate:
     why: str  # its first finding, one sentence; "" where there is none
     verdict: str | None = None  # id
     lane: str = ""  # the cases that it is for; "": all
+    rounds: int = 0  # of the longest preview
+    cases: Mapping[str, Interval] = field(default_factory=dict)  # `over` by case, where it was timed
 
 
 # --- what it may cost
@@ -118,6 +122,38 @@ class Usage:
     tokens_out: int = 0
     requests: int = 0
     gpu_seconds: float = 0.0
+
+
+# --- what is to be made faster
+
+
+@dataclass(frozen=True)
+class Stakes:
+    """What the program's step can gain by the op, ns."""
+
+    op_ns: float  # that the op takes now
+    least_ns: float  # that it would take at best
+    gain_ns: float  # that the step would then save
+    noise_ns: float | None  # a smaller gain could not be seen; None: not measured
+
+
+@dataclass(frozen=True)
+class Start:
+    """An optimization as it is asked for."""
+
+    id: str
+    task: Task
+    source: str  # the starting file
+    proposer: ProposerName
+    stock: bool = False  # the starting file is the stock op
+    target: str = ""  # the ranking's key; "": none was ranked
+    run_id: str = ""
+    budget: Budget = field(default_factory=Budget)
+    beam: int = 4  # parents kept, of each lane
+    patience: int = 10  # candidates without a better one, after which it is a plateau
+    stakes: Stakes | None = None  # None: no gain is too small
+    feedback: tuple[str, ...] = ()
+    plan: Mapping[str, object] = field(default_factory=dict)  # record of the event "plan"; empty: none
 
 
 # --- what is known when something is to be proposed
@@ -157,6 +193,11 @@ class Proposer(Protocol):
         """Raises QrprofError only for what a person has to mend, as a missing key; BudgetSpent where none is left."""
 
 
+class Adviser(Protocol):
+    def advise(self, known: Known) -> str:
+        """What to try on a plateau, in a few sentences; "" where nothing came. Raises as Proposer.propose."""
+
+
 class Evaluator(Protocol):
     """Where jobs are evaluated."""
 
@@ -176,6 +217,12 @@ class BudgetSpent(Exception):
 # --- what happened: the ledger keeps every one, and all displays are made of them
 
 
+EventKind = Literal[
+    "started", "plan", "proposed", "judged", "better", "trouble", "usage", "advice", "hint", "switched", "paused",
+    "resumed", "ended",
+]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Event:
     """`record` is what the kind has, as JSON holds it.
@@ -186,9 +233,6 @@ class Event:
     ended: end, text, best (number or null), verdict.
     """
 
-    kind: Literal[
-        "started", "plan", "proposed", "judged", "better", "trouble", "usage", "advice", "hint", "switched", "paused",
-        "resumed", "ended",
-    ]  # fmt: skip
+    kind: EventKind
     record: Mapping[str, object]
     at: str  # ISO 8601, UTC
