@@ -1,0 +1,160 @@
+"""The process that evaluates jobs, one after the other: `python -m qrprof.planner.optimize.job DEVICE FOLDER`.
+
+Each line of its input is a request: a job, and the file where the answer is to be, which is there whole or not at all.
+torch is imported once, and the workers of the stock op live on from job to job. While it waits for the device's slot,
+FOLDER holds a file that says so. When its input is closed nobody waits for it any more: it ends at once, and so does
+what it has started, by the gate's keepers.
+"""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+from threading import Thread
+from time import perf_counter
+from typing import Final
+
+from qrprof.planner.gate.aten_task import stock_source
+from qrprof.planner.gate.environment import machine
+from qrprof.planner.gate.gate import Lane
+from qrprof.planner.gate.here import judge, layer_for, workers_on
+from qrprof.planner.gate.pool import Pool
+from qrprof.planner.gate.preview import preview
+from qrprof.planner.gate.records import Stage
+from qrprof.planner.gate.replies import Workers
+from qrprof.planner.optimize.child import UNSANDBOXED, WAITING
+from qrprof.planner.optimize.records import Evaluation, Job, Rung
+from qrprof.planner.optimize.slots import cpu_slot, held
+from qrprof.planner.optimize.wire import evaluation_text, job_in
+from qrprof.profiler.errors import QrprofError
+
+LAST: Final[Mapping[Rung, Stage]] = {"gate": "timing", "sealed": "holdout"}
+IDLE_S: Final = 900.0  # without a request, after which it makes room
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where jobs are evaluated."""
+
+    device: str  # as an evaluation names it
+    slot: str
+    waiting: Path  # is there while the slot is waited for
+
+
+def run(job: Job, workers: Workers, place: Place) -> Evaluation:
+    """Evaluate one job in this process.
+
+    Raises QrprofError where no process can be started, the task's device is not here, or its samples are gone.
+    """
+    turn = Turn(place)
+    # To start and to compile takes cores, which on a CPU are what is measured.
+    early = job.rung != "preview" or job.task.device == "cpu"
+    with TemporaryDirectory(prefix="qrprof-job-") as folder, turn if early else nullcontext():
+        source = written(Path(folder, "candidate.py"), job.source)
+        parent = None if job.parent is None else written(Path(folder, "parent.py"), job.parent)
+        if job.rung == "preview":
+            later = None if early else turn
+            look = preview(job.task, source, parent, workers=workers, rounds=job.rounds, tries=job.tries, turn=later)
+            verdict = None
+        else:
+            look, lane = None, Lane(job.tries, lambda: job.query)
+            verdict = judge(job.task, source, parent, workers, lane, until=LAST[job.rung])
+    return Evaluation(job, turn.seconds, platform.node(), place.device, look, verdict)
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class Turn:
+    """The device is this process's inside."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.seconds = 0.0
+        self.open = ExitStack()
+
+    def __enter__(self) -> None:
+        self.open.enter_context(held(self.place.slot, self.waiting))
+        self.start = perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += perf_counter() - self.start
+        self.open.close()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        publish(self.place.waiting, self.place.device)
+        yield
+        self.place.waiting.unlink()
+
+
+# --- the process
+
+
+class Server:
+    """Answers requests. Raises QrprofError where the device is not here, or nothing can contain a candidate."""
+
+    def __init__(self, device: str, folder: str, options: list[str]) -> None:
+        self.workers = workers_on(device, layer_for("a candidate", UNSANDBOXED in options))
+        self.place = place_of(device, Path(folder, WAITING))
+        self.op = ""
+        self.open = ExitStack()
+
+    def evaluate(self, job: Job) -> Evaluation:
+        return run(job, self.workers_for(job.task.op), self.place)
+
+    def workers_for(self, op: str) -> Workers:
+        """Those of the stock op are kept as long as it is the same."""
+        if op != self.op:
+            self.open.close()
+            self.op, self.pool = op, Pool(self.workers, frozenset({stock_source(op)}), self.open)
+        return self.pool
+
+
+def place_of(device: str, waiting: Path) -> Place:
+    found = machine(device)
+    if device == "cpu":
+        return Place("cpu", cpu_slot(), waiting)
+    return Place(f"{found['device']} {found['uuid']}", found["uuid"], waiting)
+
+
+def main() -> None:
+    device, folder, *options = sys.argv[1:]
+    requests = SimpleQueue[str]()
+    Thread(target=listen, args=(requests,), daemon=True).start()
+    server = None
+    while True:
+        try:
+            request = json.loads(requests.get(timeout=IDLE_S))
+        except Empty:
+            return
+        try:
+            server = server or Server(device, folder, options)
+            told = json.dumps({"evaluation": evaluation_text(server.evaluate(job_in(request["job"])))})
+        except QrprofError as error:
+            told = json.dumps({"error": str(error), "exit_code": int(error.exit_code)})
+        publish(Path(request["answer"]), told)
+
+
+def listen(requests: "SimpleQueue[str]") -> None:
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
+
+
+def publish(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    main()
