@@ -18,6 +18,7 @@ from torch import Tensor
 DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 APART = 512  # bytes: each tensor begins at a multiple, as in torch's own allocator
 FENCE = 64  # bytes at least between two tensors
+ROOMY = 1 << 28  # bytes up to which new memory is made with room to spare
 UNWRITTEN = 0xFF  # NaN in every floating-point dtype
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -115,6 +116,11 @@ def aligned(end: int) -> int:
 def size_of(places: Sequence[Place]) -> int:
     """Bytes of an arena that holds them."""
     return aligned(places[-1].end if places else 0)
+
+
+def with_room(size: int) -> int:
+    """Bytes of new memory for `size`: requests differ in size, and it should not be made anew while the clock runs."""
+    return max(size, 1 << (size - 1).bit_length()) if size <= ROOMY else size
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from qrprof.planner.gate import faults, outputs, wire
-from qrprof.planner.gate.arena import DTYPES, Arena, Place, attach, lay_out_dense, make, store, tensor_at
+from qrprof.planner.gate.arena import DTYPES, Arena, Place, attach, lay_out_dense, make, store, tensor_at, with_room
 from qrprof.planner.gate.outputs import Answer
 from qrprof.planner.gate.poison import poison
 from qrprof.planner.gate.state import changes, functions, patches, state
@@ -211,7 +211,7 @@ class Child:
         rows = lay_out_dense(tensors)
         size, fds = rows[-1].end if rows else 1, list[int]()
         if self.outputs is None or len(self.outputs.data) < size:
-            self.outputs = make(size, self.device)
+            self.outputs = make(with_room(size), self.device)
             fds = [self.outputs.fd]
         with torch.no_grad():
             store(rows, self.outputs.data, tensors)
@@ -225,9 +225,11 @@ class Child:
 
     def echo(self, message: Message) -> Replies:
         self.arguments(message)
+        start = clock()
         kept = [torch.empty(shape, dtype=DTYPES[dtype], device=self.device) for shape, dtype in message["outputs"]]
+        took = clock() - start
         _, taken, fds = self.take(kept)
-        yield taken, fds
+        yield {**taken, "testimony_ns": took}, fds
 
 
 def plain(value: Any) -> Any:

@@ -101,7 +101,10 @@ class Worker(Protocol):
         """
 
     def echo(self, inputs: Sequence[Arguments], outputs: "Sequence[Sequence[Tensor]]") -> int:
-        """ns, by the parent's clock, of a request with these inputs and outputs in which no candidate is called."""
+        """ns, by the parent's clock, of a request with these inputs and outputs in which no candidate is called.
+
+        What the child says that it took to make the outputs is not in it: to be believed of a trusted worker alone.
+        """
 
 
 Workers = Callable[[Path], AbstractContextManager[Worker]]  # starts a worker on a source file

@@ -16,6 +16,7 @@ from qrprof.planner.gate.judge import judged
 from qrprof.planner.gate.readings import Reading, logs
 from qrprof.planner.gate.records import TaskCase
 from qrprof.planner.gate.replies import Reply, Worker
+from qrprof.planner.gate.sizes import elements
 from qrprof.planner.gate.stats import Pairs
 from qrprof.planner.gate.trial import Asked, Checked, Input, Round, Trial
 
@@ -25,6 +26,8 @@ REQUEST_NS: Final = 5e6  # that the calls of one request last at least
 LONGEST_NS: Final = 100e6  # that they may last where the other of the two is far faster
 MOST_CALLS: Final = 128
 MOST_ELEMENTS: Final = 1 << 24  # of a request's arguments
+FEW, SEVERAL = 2, 16  # calls of a rough timing
+SHORT_NS: Final = 1e6  # of a call, below which what a request takes by itself counts
 UNTIMED: Final = 0.25  # requests that are not timed, for each round
 UNTIMED_CALLS: Final = 4
 
@@ -54,15 +57,20 @@ def calls_of(trial: Trial, legs: Legs, case: TaskCase) -> int:
     """
     by_leg = {leg: max(once(trial, worker, case), 1.0) for leg, worker in legs.workers.items()}
     times = (by_leg[CANDIDATE], by_leg[legs.base])
-    elements = max(1, sum(spec.elements for spec in case.tensors))
-    most = min(MOST_CALLS, LONGEST_NS / max(times), MOST_ELEMENTS / elements)
+    most = min(MOST_CALLS, LONGEST_NS / max(times), MOST_ELEMENTS / max(1, elements(case)))
     return max(1, math.ceil(min(REQUEST_NS / min(times), most)))
 
 
 def once(trial: Trial, worker: Worker, case: TaskCase) -> float:
     """ns of a call, roughly: by the child's clock, which no busy machine keeps waiting. It decides of nothing else."""
-    replies = [worker.call([trial.draw(case).args for _ in range(2)]) for _ in range(2)]
-    return replies[-1].testimony_ns / 2
+    few = [testimony_ns(trial, worker, case, FEW) for _ in range(2)][-1]
+    if few / FEW > SHORT_NS or SEVERAL * elements(case) > MOST_ELEMENTS:
+        return few / FEW
+    return (testimony_ns(trial, worker, case, SEVERAL) - few) / (SEVERAL - FEW)
+
+
+def testimony_ns(trial: Trial, worker: Worker, case: TaskCase, calls: int) -> int:
+    return worker.call([trial.draw(case).args for _ in range(calls)]).testimony_ns
 
 
 def measure(trial: Trial, legs: Legs, calls: Mapping[str, int]) -> None:
