@@ -80,6 +80,7 @@ class Child:
         self.inputs: Arena | None = None
         self.outputs: Arena | None = None
         self.lists: list[list[Any]] = []  # the arguments of the last request
+        self.forms: list[Any] = []  # of the outputs that an echo has
         self.sizes: list[int] = []  # bytes, of the outputs of the last watched call
 
     def get_ready(self) -> None:
@@ -91,7 +92,7 @@ class Child:
         gc.freeze()  # else a collection goes through all of torch, for 0.1 s, in the middle of a call
 
     def answers(self, message: Message, fds: list[int]) -> Replies:
-        kinds = {"build": self.build, "call": self.call, "echo": self.echo}
+        kinds = {"build": self.build, "prepare": self.prepare, "call": self.call, "echo": self.echo}
         try:
             if fds:
                 self.inputs = attach(fds[0], message["arena"], self.device)
@@ -136,8 +137,7 @@ class Child:
 
     def call(self, message: Message) -> Replies:
         """First that the outputs are where the gate sees them, which stops its clock; then what they are."""
-        lists = self.arguments(message)
-        extra: Message = {}
+        lists, extra = self.lists, Message()
         if message["watch"]:
             before = state(self.device)
             with outputs.profiled(self.device) as work:
@@ -153,12 +153,12 @@ class Child:
         yield {**taken, "testimony_ns": took}, fds
         yield {"starts": starts, "calls": outputs.described(answers, lists), **extra}, []
 
-    def arguments(self, message: Message) -> list[list[Any]]:
-        if message["again"]:
-            return self.lists
+    def prepare(self, message: Message) -> Replies:
+        """Tensors where the inputs are going to be written."""
         places = iter([Place(*place) for place in message["places"]])
         self.lists = [[self.argument(text, places) for text in row] for row in message["args"]]
-        return self.lists
+        self.forms = [(shape, DTYPES[dtype]) for shape, dtype in message.get("outputs", ())]
+        yield {}, []
 
     def argument(self, form: Any, places: Any) -> Any:
         if form == "tensor":
@@ -224,9 +224,8 @@ class Child:
         )
 
     def echo(self, message: Message) -> Replies:
-        self.arguments(message)
         start = clock()
-        kept = [torch.empty(shape, dtype=DTYPES[dtype], device=self.device) for shape, dtype in message["outputs"]]
+        kept = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.forms]
         took = clock() - start
         _, taken, fds = self.take(kept)
         yield {**taken, "testimony_ns": took}, fds

@@ -1,7 +1,8 @@
 """What the gate asks a candidate's process: to import it, to call it on inputs, or only to move their bytes.
 
 The inputs lie in memory that both see. They are written there once the clock runs, so that a candidate cannot begin
-before it; the outputs are copied out of the candidate's reach before it is asked again.
+before it, into tensors that its process has made of it by then; the outputs are copied out of the candidate's reach
+before it is asked again.
 """
 
 import gc
@@ -154,8 +155,8 @@ class ProcessWorker:
         if again and (self.last is None or self.last.message != request.message):
             raise ValueError("`again` needs arguments of the same forms as the last request's")
         self.last = request
-        message = {"kind": "call", "watch": watch, "again": again, **({} if again else request.message)}
-        nonce, done, wall_ns = self.ask(message, request, self.limit_s())
+        forms = {} if again else request.message
+        nonce, done, wall_ns = self.ask(forms, {"kind": "call", "watch": watch}, request, self.limit_s())
         self.called = True
         values = self.snapshot(done.size)
         answer = self.next_answer(CallsAnswer, nonce)
@@ -179,8 +180,8 @@ class ProcessWorker:
         request = request_of(inputs, self.device)
         self.last = None
         forms = [[list(one.shape), arena.name_of(one.dtype)] for row in outputs for one in row]
-        message = {"kind": "echo", "again": False, "outputs": forms, **request.message}
-        _, done, wall_ns = self.ask(message, request, self.process.limits.wall_s)
+        prepared = {"outputs": forms, **request.message}
+        _, done, wall_ns = self.ask(prepared, {"kind": "echo"}, request, self.process.limits.wall_s)
         return wall_ns - done.testimony_ns  # in which it made tensors to send, as a candidate's calls do
 
     # --- asking
@@ -190,20 +191,21 @@ class ProcessWorker:
         limits = self.process.limits
         return limits.wall_s if self.called else max(limits.wall_s, limits.build_s)
 
-    def ask(self, message: dict[str, Any], request: Request, limit_s: float) -> tuple[str, DoneAnswer, int]:
+    def ask(
+        self, forms: dict[str, Any], message: dict[str, Any], request: Request, limit_s: float
+    ) -> tuple[str, DoneAnswer, int]:
         """The nonce, the answer that the outputs are there, and the ns that it took.
 
-        The clock runs before the child can see any of the inputs, and stops when all outputs have to be there.
+        The clock runs before the child can see any of the inputs, and stops when all outputs have to be there. What the
+        tensors are (`forms`; empty: those of the last request) the child is told before it.
         """
-        self.process.get_ready()
+        self.prepare(forms, request)
         nonce = secrets.token_hex(NONCE_BYTES)
-        fds = self.room_for(request)
-        size = len(self.inputs.data) if self.inputs is not None and fds else 0
-        data = wire.encode({"nonce": nonce, "arena": size, **message})
+        data = wire.encode({"nonce": nonce, **message})
         with no_collection():
             start = clock()
             self.write(request)
-            self.process.send(data, fds, limit_s)
+            self.process.send(data, [], limit_s)
             text, received = self.process.receive()
             wall_ns = clock() - start
         try:
@@ -215,6 +217,17 @@ class ProcessWorker:
         if done.size > (0 if self.outputs is None else len(self.outputs.data)):
             raise self.process.over("forged", "its outputs lie outside the memory for outputs")
         return nonce, done, wall_ns
+
+    def prepare(self, forms: dict[str, Any], request: Request) -> None:
+        self.process.get_ready()
+        if not forms:
+            return
+        fds = self.room_for(request)
+        nonce = secrets.token_hex(NONCE_BYTES)
+        size = len(self.inputs.data) if self.inputs is not None and fds else 0
+        message = {"nonce": nonce, "kind": "prepare", "arena": size, **forms}
+        self.process.send(wire.encode(message), fds, self.process.limits.wall_s)
+        self.next_answer(Answer, nonce)
 
     def next_answer(self, kind: type[R], nonce: str) -> R:
         text, received = self.process.receive()
