@@ -16,7 +16,6 @@ import psutil
 import qrprof
 from qrprof.planner.gate.keeper import remove
 from qrprof.planner.gate.sandbox import PASSED_ON, installed
-from qrprof.profiler.errors import Exit, QrprofError
 
 WAITING: Final = "waiting"
 UNSANDBOXED: Final = "--allow-unsandboxed"
@@ -59,9 +58,9 @@ class Child:
             )
 
     def evaluate(self, job: str, stop: Stop, limit_s: float, waiting: Callable[[str], None]) -> str:
-        """The evaluation of a job, both as text. `waiting` is called while somebody else holds the named device.
+        """The answer to a job, both as text. `waiting` is called while somebody else holds the named device.
 
-        Raises Crashed, Stopped, and QrprofError for what a person has to mend. After the first two it is to be ended.
+        Raises Crashed and Stopped; then it is to be ended.
         """
         self.asked += 1
         answer = self.folder / f"answer-{self.asked}.json"
@@ -70,11 +69,9 @@ class Child:
             self.process.stdin.write(json.dumps({"job": job, "answer": str(answer)}).encode() + b"\n")
             self.process.stdin.flush()
         self.wait(answer, stop, limit_s, waiting)
-        told = json.loads(answer.read_text(encoding="utf-8"))
+        told = answer.read_text(encoding="utf-8")
         answer.unlink()
-        if "error" in told:
-            raise QrprofError(told["error"], Exit(told["exit_code"]))
-        return str(told["evaluation"])
+        return told
 
     def wait(self, answer: Path, stop: Stop, limit_s: float, waiting: Callable[[str], None]) -> None:
         deadline = time.monotonic() + limit_s

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
@@ -31,8 +32,7 @@ from qrprof.planner.gate.replies import Workers
 from qrprof.planner.optimize.child import UNSANDBOXED, WAITING
 from qrprof.planner.optimize.records import Evaluation, Job, Rung
 from qrprof.planner.optimize.slots import cpu_slot, held
-from qrprof.planner.optimize.wire import evaluation_text, job_in
-from qrprof.profiler.errors import QrprofError
+from qrprof.planner.optimize.wire import answer_text, job_in
 
 LAST: Final[Mapping[Rung, Stage]] = {"gate": "timing", "sealed": "holdout"}
 IDLE_S: Final = 900.0  # without a request, after which it makes room
@@ -108,7 +108,8 @@ class Server:
         self.op = ""
         self.open = ExitStack()
 
-    def evaluate(self, job: Job) -> Evaluation:
+    def evaluate(self, text: str) -> Evaluation:
+        job = job_in(text)
         return run(job, self.workers_for(job.task.op), self.place)
 
     def workers_for(self, op: str) -> Workers:
@@ -130,18 +131,13 @@ def main() -> None:
     device, folder, *options = sys.argv[1:]
     requests = SimpleQueue[str]()
     Thread(target=listen, args=(requests,), daemon=True).start()
-    server = None
+    server = cache(lambda: Server(device, folder, options))  # what it raises is the answer
     while True:
         try:
             request = json.loads(requests.get(timeout=IDLE_S))
         except Empty:
             return
-        try:
-            server = server or Server(device, folder, options)
-            told = json.dumps({"evaluation": evaluation_text(server.evaluate(job_in(request["job"])))})
-        except QrprofError as error:
-            told = json.dumps({"error": str(error), "exit_code": int(error.exit_code)})
-        publish(Path(request["answer"]), told)
+        publish(Path(request["answer"]), answer_text(lambda text: server().evaluate(text), request["job"]))
 
 
 def listen(requests: "SimpleQueue[str]") -> None:

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Event, Lock
 from typing import Final, Self
 
@@ -63,6 +64,14 @@ class LocalPool:
     def cancel(self) -> None:
         """End what runs within a second; it comes back as `lost`, and so does what waits."""
         self.cancelled.set()
+
+    def rest(self) -> None:
+        """The processes that have no job end; others are started with the next one."""
+        for _ in self.seats:
+            with suppress(Empty):
+                seat = self.free.get_nowait()
+                seat.end()
+                self.free.put(seat)
 
     def close(self) -> None:
         """Nothing of it runs any more when this returns."""
