@@ -14,7 +14,7 @@ from qrprof.planner.estimate import Estimate
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import Record, RunInfo
 
-Source = Literal["rank", "whatif"]
+Source = Literal["rank", "whatif", "optimize"]
 Kept = TypeVar("Kept", bound=Record)
 
 

@@ -1,4 +1,4 @@
-"""`qrprof task`: what candidates are judged by, made of a run's calls or of a set of QR cases."""
+"""`qrprof task`: what candidates are judged by, of a run's calls or of a set of QR cases; also for others' agents."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,8 @@ from qrprof.profiler.store import FOLDER, find_run
 from qrprof.tui.commands.bench import in_ms
 from qrprof.tui.output import Column, field, name, say, table, title, write, write_json
 
+FILE: Final = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+SHOWN: Final = 3  # ids in an error
 TRIED: Final = 1 << 22  # numbers of a case that is tried before a task is kept
 LIST: Final = (
     Column("task", wraps=True),
@@ -39,7 +41,7 @@ SHRINKS: Final = {
 
 @click.group(epilog="Example: qrprof task new --from 20260201-0900 --op aten::_softmax")
 def command() -> None:
-    """Make, list and show what candidate kernels are judged by."""
+    """Make, list, show and export what candidate kernels are judged by."""
 
 
 @command.command(epilog="Example: qrprof task new --qr contest-512")
@@ -126,6 +128,36 @@ def show(wanted: str, as_json: bool) -> int:
     else:
         write(page(task))
     return Exit.OK
+
+
+@command.command(epilog="Example: qrprof task export agent --task softmax")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--task", "wanted", metavar="ID", help="The task; by default the only one.")
+@click.option("--start", type=FILE, metavar="FILE", help="The candidate file to start from.")
+def export(folder: Path, wanted: str | None, start: Path | None) -> int:
+    """Write a task to FOLDER for an outside coding agent.
+
+    README.md says what a candidate has to do, what is known of the op's calls, and how a file is judged; candidate.py
+    is the file to change, parent.py what it has to beat.
+    """
+    from qrprof.planner.gate.holdout import QUERIES
+    from qrprof.planner.optimize.brief import brief, known_at_first
+    from qrprof.planner.optimize.export import fill
+
+    root = Path.cwd()
+    found = brief(root, load_task(root, wanted or only_task(root)), start)
+    command = fill(folder, known_at_first(found, root), QUERIES, root)
+    say(f"{found.task.id} is in {folder}; a candidate is judged by: {command}")
+    return Exit.OK
+
+
+def only_task(root: Path) -> str:
+    """Raises QrprofError (exit code 2) where there is not exactly one."""
+    ids = [folder.name for folder in task_folders(root)]
+    if len(ids) == 1:
+        return ids[0]
+    there = f"there are {', '.join(ids[-SHOWN:])}" if ids else "there are none"
+    raise QrprofError(f"{there}: name one by --task ID, or make one with `qrprof task new`", Exit.USAGE)
 
 
 def read_all(root: Path) -> tuple[list[Task], list[str]]:

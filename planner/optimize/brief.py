@@ -1,0 +1,124 @@
+"""What an optimization starts with: the file, and what is known of the op from its run, its device and its kernels."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from qrprof.planner.gate.aten_task import stock_source
+from qrprof.planner.gate.environment import machine
+from qrprof.planner.gate.records import Task
+from qrprof.planner.ledger import ledger_file, opened
+from qrprof.planner.optimize import counters, feedback
+from qrprof.planner.optimize.journal import Journal
+from qrprof.planner.optimize.lessons import Lesson, learned, recall, shipped
+from qrprof.planner.optimize.loop import Lessons
+from qrprof.planner.optimize.records import Known
+from qrprof.planner.optimize.starters import starter
+from qrprof.profiler.devices import Peaks, devices_folder, load, peaks_file
+from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.facts import find_facts
+from qrprof.profiler.load import load_run
+from qrprof.profiler.store import run_folders
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Brief:
+    task: Task
+    source: str  # the starting file
+    stock: bool  # which is the stock op
+    device: str  # "cpu", or the GPU's name; a GPU that is not here: ""
+    feedback: tuple[str, ...]
+
+
+def brief(root: Path, task: Task, start: Path | None, rank: int = 0) -> Brief:
+    """Of a task in the working folder `root`; `start` is the user's own file, without one a shipped one is taken.
+
+    On a GPU it calls the starting file once. Raises QrprofError (exit code 2) where `start` cannot be read.
+    """
+    given = read(start) if start else starter(task)
+    source = stock_source(task.op) if given is None else given
+    here = device_here(task)
+    known = (
+        *of_origin(root, task, rank),
+        *feedback.of_task(task, peaks_here(task, here)),
+        *(counters.sentences(task, source) if here else ()),
+    )
+    return Brief(task, source, given is None, here, known)
+
+
+def read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise QrprofError(f"cannot read {path}: {error}; name another file") from None
+
+
+def device_here(task: Task) -> str:
+    """ "cpu", or the name of the GPU; "": the task's device is not here."""
+    if task.device == CPU:
+        return CPU
+    try:
+        return machine(task.device)["device"]
+    except QrprofError:
+        return ""
+
+
+def peaks_here(task: Task, device: str) -> Peaks | None:
+    import torch
+
+    name = machine(CPU)["device"] if device == CPU else device
+    return load(peaks_file(devices_folder(), task.device, name, torch.get_num_threads())) if device else None
+
+
+def of_origin(root: Path, task: Task, rank: int) -> tuple[str, ...]:
+    """What the run that the task was made of tells; nothing where it was made of none, or the run is gone."""
+    folder = next((one for one in run_folders(root) if one.name == task.origin), None)
+    if folder is None:
+        return ()
+    run, trace = load_run(folder, rank)
+    return feedback.of_run(find_facts(trace, run), run, task)
+
+
+# --- lessons
+
+
+def known_at_first(found: Brief, root: Path, hint: str | None = None) -> Known:
+    """What a proposer is told before anything was tried. Nothing is written, and no ledger is made."""
+    hints = (hint,) if hint else ()
+    known = Known(found.task, found.source, hints=hints, feedback=found.feedback)
+    journal = journal_of(root) if ledger_file(root).exists() else None
+    return replace(known, lessons=fitting(journal, found.task, found.device)(known))
+
+
+def journal_of(root: Path) -> Journal:
+    return Journal(partial(opened, root), lambda: datetime.now(UTC))
+
+
+def fitting(journal: Journal | None, task: Task, device: str) -> Lessons:
+    """Lessons that fit what is known: of all optimizations so far, the one under way included, and the shipped ones."""
+
+    def recalled(known: Known) -> tuple[str, ...]:
+        told = of_ledger(journal, task) if journal else ()
+        return recall((*told, *shipped()), task, device, " ".join((*known.feedback, *known.hints)))
+
+    return recalled
+
+
+def of_ledger(journal: Journal, task: Task) -> tuple[Lesson, ...]:
+    """What candidates for the same op taught, the newest optimization first."""
+    found: list[Lesson] = []
+    for one in journal.optimizations():
+        start = journal.start(one.id)
+        if (start.task.op, start.task.device) == (task.op, task.device):
+            found += learned(one.id, start.task, device_of(journal, one.id), journal.candidates(one.id))
+    return tuple(found)
+
+
+def device_of(journal: Journal, optimization: str) -> str:
+    """On which its candidates were judged: "cpu", or the GPU's name without its uuid; "": none was."""
+    judged = (str(event.record["device"]) for event in journal.events(optimization) if event.kind == "judged")
+    device = next(judged, "")
+    return device if device == CPU else device.rpartition(" ")[0]

@@ -1,0 +1,214 @@
+"""`qrprof history`: what optimizations tried, and what came of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import RenderableType
+
+from qrprof.planner.ledger import ledger_file
+from qrprof.planner.optimize.budget import together
+from qrprof.planner.optimize.journal import CANDIDATE, SPENT, Journal, Listed
+from qrprof.planner.optimize.records import Candidate, Event, Start, Usage
+from qrprof.profiler import units
+from qrprof.profiler.errors import Exit
+from qrprof.profiler.store import FOLDER
+from qrprof.tui.commands.hint import existing_journal
+from qrprof.tui.commands.verdict import SHA, between
+from qrprof.tui.output import Cell, Column, field, full, name, say, table, title, write, write_json
+
+LIST: Final = (
+    Column("optimization"),
+    Column("task", wraps=True),
+    Column("tried", right=True),
+    Column("ended", wraps=True),
+)
+TRIED: Final = (
+    Column("#", right=True),
+    Column("of", right=True),
+    Column("rung"),
+    Column("outcome"),
+    Column("speed", right=True),
+    Column("low..high", right=True),
+    Column("changed", wraps=True),
+    Column("why", wraps=True),
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One optimization with all that the ledger knows of it."""
+
+    start: Start
+    candidates: Sequence[Candidate]
+    events: Sequence[Event]
+    usage: Usage
+    by_role: Any
+
+    @property
+    def ended(self) -> Event | None:
+        return next((event for event in reversed(self.events) if event.kind == "ended"), None)
+
+
+@click.command(epilog="Example: qrprof history 20260201-0900")
+@click.argument("wanted", metavar="[ID]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(wanted: str | None, as_json: bool) -> int:
+    """Show what an optimization tried, as a table and as a tree of what was made of what.
+
+    ID is an optimization's id or the start of one; without it all are listed, the newest first. "speed" is over the
+    file that the optimization started from, "of" the candidate that another was made from.
+    """
+    if wanted is None:
+        found = existing_journal(Path.cwd()).optimizations() if ledger_file(Path.cwd()).exists() else []
+        return show_list(found, as_json)
+    told = lookup(existing_journal(Path.cwd()), wanted)
+    if as_json:
+        write_json(record(told))
+    else:
+        write(page(told))
+    return Exit.OK
+
+
+def lookup(journal: Journal, wanted: str) -> Told:
+    start = journal.start(wanted)
+    spent = journal.spent(start.id)
+    candidates, events = journal.candidates(start.id), journal.events(start.id)
+    return Told(start, candidates, events, together(list(spent.values())), SPENT.dump_python(spent))
+
+
+def show_list(found: Sequence[Listed], as_json: bool) -> int:
+    if as_json:
+        write_json({"optimizations": [listed_record(one) for one in found]})
+    elif found:
+        write([table(LIST, [listed_row(one) for one in found])])
+    else:
+        say(f"no optimizations in {FOLDER}; `qrprof optimize` makes one")
+    return Exit.OK
+
+
+def listed_row(one: Listed) -> list[Cell]:
+    ended = str(one.ended["text"]) if one.ended else "not yet, or it was stopped"
+    return [full(one.id), name(one.task), str(one.candidates), full(ended)]
+
+
+# --- one optimization
+
+
+def page(told: Told) -> list[RenderableType]:
+    blocks: list[RenderableType] = [title(told.start.id), *(field(label, text) for label, text in facts(told))]
+    if told.candidates:
+        numbers = {one.sha256: one.number for one in told.candidates}
+        rows = [row(one, numbers) for one in told.candidates]
+        blocks += ["", table(TRIED, rows), "", title("What was made of what:"), tree(told.candidates)]
+    return blocks
+
+
+def facts(told: Told) -> list[tuple[str, str]]:
+    start, usage, ended = told.start, told.usage, told.ended
+    best = max((one for one in told.candidates if passed(one)), key=speed_of, default=None)
+    found = [
+        ("task", start.task.id),
+        ("target", f"{start.target} of {start.run_id}" if start.run_id else "none: an existing task"),
+        ("proposer", start.proposer),
+        ("spent", spent_line(usage)),
+        ("best", f"#{best.number}, {speed_line(best)}, sha256 {best.sha256[:SHA]}" if best else "none"),
+        ("ended", str(ended.record["text"]) if ended else "not yet, or it was stopped: `qrprof optimize --resume`"),
+    ]
+    found += [("hint", str(event.record["text"])) for event in told.events if event.kind == "hint"]
+    return found + [
+        ("trouble", f"{event.record['what']}: {event.record['text']}")
+        for event in told.events
+        if event.kind == "trouble"
+    ]
+
+
+def passed(candidate: Candidate) -> bool:
+    return candidate.outcome == "PASS" and candidate.over is not None
+
+
+def speed_of(candidate: Candidate) -> float:
+    return candidate.over.mid if candidate.over else 0.0
+
+
+def speed_line(candidate: Candidate) -> str:
+    return f"{between(candidate.over)} the starting file's speed" if candidate.over else "not timed"
+
+
+def spent_line(usage: Usage) -> str:
+    found = [units.time(1e9 * usage.seconds), f"{usage.evaluations} evaluations"]
+    if usage.gpu_seconds:
+        found.append(f"{units.time(1e9 * usage.gpu_seconds)} of a GPU")
+    if usage.requests:
+        dollars = "dollars unknown" if usage.dollars is None else f"${usage.dollars:.2f}"
+        found.append(f"{usage.requests} requests, {usage.tokens_in + usage.tokens_out:,} tokens, {dollars}")
+    return ", ".join(found)
+
+
+def row(one: Candidate, numbers: dict[str, int]) -> list[Cell]:
+    parent = numbers.get(one.proposal.parent or "")
+    ends = f"{units.ratio(one.over.low)}..{units.ratio(one.over.high)}" if one.over else units.MISSING
+    return [
+        str(one.number),
+        str(parent) if parent else "start",
+        one.rung,
+        one.outcome,
+        units.ratio(one.over.mid if one.over else None),
+        ends,
+        full(one.proposal.changed),
+        full(one.why),
+    ]
+
+
+def tree(candidates: Sequence[Candidate]) -> RenderableType:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree("start")
+    drawn = {one.sha256: Tree(Text(leaf(one))) for one in candidates}
+    for one in candidates:
+        drawn.get(one.proposal.parent or "", root).children.append(drawn[one.sha256])
+    return root
+
+
+def leaf(one: Candidate) -> str:
+    speed = f" {units.ratio(one.over.mid)}" if one.over else ""
+    return full(f"#{one.number} {one.outcome}{speed} {one.proposal.changed}", 100)
+
+
+# --- JSON
+
+
+def listed_record(one: Listed) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "made_at": one.made_at,
+        "run": one.run_id,
+        "target": one.target,
+        "task": one.task,
+        "candidates": one.candidates,
+        "ended": one.ended,
+    }
+
+
+def record(told: Told) -> dict[str, Any]:
+    """Everything but the files' texts, which are known by their sha256."""
+    start = told.start
+    return {
+        "id": start.id,
+        "run": start.run_id,
+        "target": start.target,
+        "task": start.task.id,
+        "proposer": start.proposer,
+        "spent": told.by_role,
+        "candidates": [without_source(one) for one in told.candidates],
+        "events": [{"kind": event.kind, "at": event.at, **event.record} for event in told.events],
+    }
+
+
+def without_source(one: Candidate) -> dict[str, Any]:
+    found: dict[str, Any] = CANDIDATE.dump_python(one)
+    del found["proposal"]["source"]
+    return found

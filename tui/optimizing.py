@@ -1,0 +1,238 @@
+"""Optimizations: what to begin with, by whom and where candidates are made and judged, and the events of each.
+
+Nothing is printed here: a command shows what comes, and so can any other view.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from qrprof.planner.gate.records import Task
+from qrprof.planner.gate.task_store import keep, load_task
+from qrprof.planner.optimize import consent, prices, target
+from qrprof.planner.optimize.brief import Brief, brief, device_here, fitting
+from qrprof.planner.optimize.budget import Meter
+from qrprof.planner.optimize.chat import endpoint
+from qrprof.planner.optimize.control import Control
+from qrprof.planner.optimize.journal import Journal
+from qrprof.planner.optimize.llm import LLM
+from qrprof.planner.optimize.llm import Adviser as ModelAdviser
+from qrprof.planner.optimize.loop import optimize
+from qrprof.planner.optimize.records import (
+    Adviser,
+    Budget,
+    Evaluator,
+    Event,
+    Proposer,
+    ProposerName,
+    Stakes,
+    Start,
+)
+from qrprof.planner.optimize.search import Search
+from qrprof.planner.optimize.stream import Endpoint
+from qrprof.planner.optimize.target import Nothing
+from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.store import find_run, run_folders
+from qrprof.tui.commands.hint import existing_journal
+from qrprof.tui.commands.task import of_run
+from qrprof.tui.ranking import Ranking, load_ranking, noise_ns
+
+GO_ON: Final = frozenset({"noise", "exhausted"})  # ends after which the next target is taken
+CPU_SLOTS: Final = 1  # two at once would disturb each other's times
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person asked for."""
+
+    run: str | None = None
+    rank: int = 0
+    target: str | None = None
+    task: str | None = None
+    start: Path | None = None
+    proposer: ProposerName = "search"
+    model: str | None = None
+    adviser: str | None = None
+    beam: int = 4
+    budget: Budget = field(default_factory=Budget)
+    hint: str | None = None
+    cluster: str | None = None
+    unsandboxed: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """One target, ready to begin."""
+
+    start: Start
+    brief: Brief
+    why: str  # this target
+    ranking: Ranking | None  # None: of a task alone
+
+
+# --- what to do
+
+
+def ranking_of(options: Options) -> Ranking | None:
+    return None if options.task else load_ranking(options.run, options.rank)
+
+
+def find_work(options: Options, ranking: Ranking | None, budget: Budget, tried: Mapping[str, str]) -> Work | Nothing:
+    """The next target. Raises QrprofError for one that is asked for and is not there, or cannot be judged."""
+    root = Path.cwd()
+    if ranking is None:
+        found = brief(root, load_task(root, str(options.task)), options.start)
+        return work(options, found, budget, why=f"{found.task.id} was asked for")
+    folder = find_run(root, options.run)
+    chosen = target.choose(
+        ranking.targets,
+        lambda key: of_run(folder.name, key, options.rank),
+        noise_ns=noise_ns(ranking),
+        wanted=options.target,
+        tried=tried,
+    )
+    if isinstance(chosen, Nothing):
+        return chosen
+    found = brief(root, keep(root, chosen.task), options.start, options.rank)
+    plan = target.plan(chosen, budget)
+    return work(options, found, budget, chosen.why, ranking, chosen.target.key, chosen.stakes, plan)
+
+
+def work(
+    options: Options,
+    found: Brief,
+    budget: Budget,
+    why: str,
+    ranking: Ranking | None = None,
+    key: str = "",
+    stakes: Stakes | None = None,
+    plan: Mapping[str, object] | None = None,
+) -> Work:
+    start = Start(
+        id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{found.task.op.strip('_')}",
+        task=found.task,
+        source=found.source,
+        proposer=options.proposer,
+        stock=found.stock,
+        target=key,
+        run_id=ranking.run.id if ranking else "",
+        budget=budget,
+        beam=options.beam,
+        stakes=stakes,
+        feedback=found.feedback,
+        plan=plan or {},
+    )
+    return Work(start, found, why, ranking)
+
+
+def resumed(name: str, budget: Budget | None) -> Work:
+    """An earlier optimization as it stands; a new budget takes the place of its own, and counts what was spent."""
+    start = existing_journal(Path.cwd()).start(name)
+    there = any(folder.name == start.run_id for folder in run_folders(Path.cwd()))
+    ranking = load_ranking(start.run_id) if there else None
+    start = replace(start, budget=budget or start.budget)
+    found = Brief(start.task, start.source, start.stock, device_here(start.task), start.feedback)
+    return Work(start, found, f"{start.id} goes on", ranking)
+
+
+# --- proposers and evaluators
+
+
+def agreed_endpoint(options: Options, *, yes: bool, confirm: Callable[[str], bool] | None) -> Endpoint | None:
+    """Where models are asked, once a person has agreed; None: no model is to be asked.
+
+    Raises QrprofError where there is no model, no key, no consent, or no price that a budget could be held by.
+    """
+    if options.proposer == "search":
+        return None
+    if options.model is None:
+        raise QrprofError("--proposer llm asks a model: name one by --model", Exit.USAGE)
+    models = [model for model in (options.model, options.adviser) if model]
+    prices.check(options.budget, models)
+    place = endpoint(os.environ)
+    consent.ask(place.url, models, datetime.now(UTC), yes=yes, confirm=confirm)
+    return place
+
+
+def proposer_of(start: Start, options: Options, place: Endpoint | None, meter: Meter | None) -> Proposer:
+    """A search draws alike whenever it goes on with the same optimization."""
+    if place is None or meter is None:
+        return Search(start.source, rng=random.Random(start.id), beam=start.beam)
+    return LLM(place, str(options.model), meter)
+
+
+def adviser_of(options: Options, place: Endpoint | None, meter: Meter) -> Adviser | None:
+    return ModelAdviser(place, options.adviser, meter) if place and options.adviser else None
+
+
+def evaluator_of(options: Options, task: Task, say: Callable[[str], None]) -> AbstractContextManager[Evaluator]:
+    """Files of a search are the user's own or shipped, and run also where nothing can contain them."""
+    unsandboxed = options.unsandboxed or options.proposer == "search"
+    if options.cluster:
+        from qrprof.planner.optimize.cluster import ClusterPool
+
+        return ClusterPool(options.cluster, unsandboxed=unsandboxed)
+    from qrprof.planner.optimize.pool import LocalPool
+
+    return LocalPool(slots_of(task), unsandboxed=unsandboxed, say=say)
+
+
+def slots_of(task: Task) -> int:
+    import torch
+
+    return CPU_SLOTS if task.device == "cpu" else max(1, torch.cuda.device_count())
+
+
+# --- the run
+
+
+@dataclass
+class Run:
+    """One optimization under way, and then what it came to."""
+
+    work: Work
+    meter: Meter
+    events: Iterator[Event]
+    ended: Mapping[str, object] | None = None
+
+
+def run(
+    now: Work,
+    options: Options,
+    journal: Journal,
+    place: Endpoint | None,
+    control: Control,
+    say: Callable[[str], None],
+    evaluator: Evaluator | None = None,
+) -> Run:
+    """Begin, or go on with, what `now` holds; nothing happens before its events are asked for."""
+    start = now.start
+    meter = Meter(start.budget, time.monotonic, journal.spent(start.id), partial(journal.keep_spent, start.id))
+    held = nullcontext(evaluator) if evaluator else evaluator_of(options, start.task, say)
+    found = Run(now, meter, iter(()))
+
+    def events() -> Iterator[Event]:
+        with held as place_of_work:
+            for event in optimize(
+                start,
+                proposer_of(start, options, place, meter),
+                place_of_work,
+                journal,
+                meter,
+                control=control,
+                adviser=adviser_of(options, place, meter),
+                lessons=fitting(journal, start.task, now.brief.device),
+            ):
+                if event.kind == "ended":
+                    found.ended = event.record
+                yield event
+
+    found.events = events()
+    return found

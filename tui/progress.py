@@ -1,0 +1,67 @@
+"""An optimizer's events as a person reads them: one line each, or one JSON object a line for a program."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qrprof.planner.optimize.records import Event
+from qrprof.profiler import units
+from qrprof.tui.output import SCHEMA, finite, full, put
+
+LONGEST = 160  # cells of what a candidate changed, and of why it failed
+
+
+def json_line(event: Event) -> None:
+    object_line({"kind": event.kind, "at": event.at, **event.record})
+
+
+def object_line(record: Mapping[str, Any]) -> None:
+    """Print a record on one line, with its schema number."""
+    put(json.dumps({"schema": SCHEMA, **finite(record)}) + "\n")
+
+
+@dataclass
+class Progress:
+    """Remembers what a line refers to. `left` says what is left of the budget."""
+
+    say: Callable[[str], None]
+    left: Callable[[], str]
+    best: str = "none yet"
+
+    def __post_init__(self) -> None:
+        self.changed: dict[object, str] = {}
+
+    def show(self, event: Event) -> None:
+        """Most events are a line; a candidate has one when it is judged."""
+        record: Mapping[str, Any] = event.record
+        if event.kind == "proposed":
+            self.changed[record["number"]] = full(str(record["changed"]), LONGEST)
+        elif event.kind == "better":
+            self.best = f"#{record['number']} {speed(record['over'])}"
+            self.say(f"better: {self.best}")
+        elif text := self.line(event.kind, record):
+            self.say(text)
+
+    def line(self, kind: str, record: Mapping[str, Any]) -> str:
+        if kind == "judged":
+            return self.judged(record)
+        if kind == "switched":
+            return f"switched from {record['from']} to {record['to']}: {record['why']}"
+        if kind == "trouble":
+            return f"{record['what']}: {full(str(record['text']), LONGEST)}"
+        if kind in ("plan", "advice", "hint", "ended"):
+            return f"{kind}: {record['text']}"
+        return kind if kind in ("paused", "resumed") else ""
+
+    def judged(self, record: Mapping[str, Any]) -> str:
+        parts = [f"#{record['number']}", str(record["rung"]), str(record["outcome"])]
+        if record["over"] is not None:
+            parts.append(speed(record["over"]))
+        told = self.changed.get(record["number"], "")
+        why = f" ({full(str(record['why']), LONGEST)})" if record["why"] else ""
+        return f"{' '.join(parts)}: {told}{why}; best {self.best}; left {self.left()}"
+
+
+def speed(over: Mapping[str, float]) -> str:
+    return f"{units.ratio(over['mid'])} ({units.ratio(over['low'])} to {units.ratio(over['high'])})"
