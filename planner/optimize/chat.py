@@ -7,7 +7,7 @@ here (`stream`).
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from qrprof.planner.optimize.budget import Meter
@@ -15,7 +15,7 @@ from qrprof.planner.optimize.consent import host_of
 from qrprof.planner.optimize.prices import lookup
 from qrprof.planner.optimize.prompt import Message
 from qrprof.planner.optimize.records import Role, Trouble
-from qrprof.planner.optimize.stream import Fault, Received, received
+from qrprof.planner.optimize.stream import Endpoint, Fault, Received, received
 from qrprof.planner.optimize.terms import Terms
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.readers.texts import MASK, Masked, clean
@@ -32,14 +32,6 @@ TO_MEND: Final[Mapping[int, str]] = {
     404: "check --model and OPENAI_BASE_URL",
 }
 SHOWN: Final = 200  # characters of what a server says
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where models are asked. The key goes to the client and is shown by nothing."""
-
-    url: str
-    key: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,6 @@ class Chat:
         self.sleep = sleep
         self.price = lookup(model)
         self.terms = Terms()
-        self.client: Any = None
 
     def ask(self, messages: Sequence[Message], schema: Mapping[str, Any] | None, temperature: float) -> str:
         """The answer's text, which is not empty; `schema` None: of no form.
@@ -132,24 +123,13 @@ class Chat:
     def tried(self, body: Mapping[str, Any], tokens_in: int, until: float) -> Received:
         """One request. What a broken one cost is not known, so it keeps what was reserved."""
         reserved = self.meter.reserve(self.role, tokens_in, self.limits.tokens_out, self.price)
-        answer = received(self.connected(), body, self.limits.tokens_out, until)
+        answer = received(self.place, body, self.limits.tokens_out, until)
         if answer.fault is None:
             counted = tokens("".join((*answer.texts, *answer.refusals)))
             self.meter.settle(reserved, answer.tokens_in or tokens_in, answer.tokens_out or counted)
         elif answer.fault.free:
             self.meter.settle(reserved, 0, 0)
         return answer
-
-    def connected(self) -> Any:
-        import openai
-
-        if self.client is None:
-            # A redirect would take the prompt to a host that nobody agreed to.
-            http = openai.DefaultHttpxClient(follow_redirects=False)
-            self.client = openai.OpenAI(
-                base_url=self.place.url, api_key=self.place.key, max_retries=0, http_client=http
-            )
-        return self.client
 
     def wait(self, fault: Fault, failures: int, until: float) -> None:
         """Until the next try. Raises Failed where there is none, QrprofError where a person has to do something."""

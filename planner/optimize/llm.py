@@ -8,8 +8,9 @@ from typing import Final
 from qrprof.planner.optimize import prompt
 from qrprof.planner.optimize.answer import SCHEMA, Unread, read
 from qrprof.planner.optimize.budget import Meter
-from qrprof.planner.optimize.chat import Chat, Endpoint, Failed, Limits
+from qrprof.planner.optimize.chat import Chat, Failed, Limits
 from qrprof.planner.optimize.records import BudgetSpent, Known, Proposal, Proposed, ProposerName, Trouble
+from qrprof.planner.optimize.stream import Endpoint
 from qrprof.planner.optimize.tunables import tunables
 from qrprof.profiler.errors import QrprofError
 

@@ -14,6 +14,15 @@ from typing import Any, Final
 from qrprof.planner.optimize.records import Trouble
 
 NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ProxyError"})
+SAID: Final = ("content", "refusal", "reasoning_content", "reasoning")  # the last two are not OpenAI's
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where models are asked. The key goes to the client and is shown by nothing."""
+
+    url: str
+    key: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -43,20 +52,20 @@ class Received:
 
     def take(self, chunk: Any) -> None:
         for choice in chunk.choices or ():
-            self.pieces += 1
             self.finish = choice.finish_reason or self.finish
-            if choice.delta is not None:
-                self.texts.append(choice.delta.content or "")
-                self.refusals.append(getattr(choice.delta, "refusal", None) or "")
+            said = {name: getattr(choice.delta, name, None) or "" for name in SAID}
+            self.texts.append(said["content"])
+            self.refusals.append(said["refusal"])
+            self.pieces += any(said.values())
         if usage := getattr(chunk, "usage", None):
             self.tokens_in, self.tokens_out = usage.prompt_tokens or None, usage.completion_tokens or None
 
 
-def received(client: Any, body: Mapping[str, Any], most: int, until: float) -> Received:
+def received(place: Endpoint, body: Mapping[str, Any], most: int, until: float) -> Received:
     """The answer to `body`, of at most `most` pieces; `until` is a time of `time.monotonic`."""
     into = Received()
     left = max(until - time.monotonic(), 0.0)
-    thread = Thread(target=receive, args=(client.with_options(timeout=left), body, most, into), daemon=True)
+    thread = Thread(target=receive, args=(place, body, most, left, into), daemon=True)
     thread.start()
     thread.join(left)
     if thread.is_alive():
@@ -65,9 +74,9 @@ def received(client: Any, body: Mapping[str, Any], most: int, until: float) -> R
     return into
 
 
-def receive(client: Any, body: Mapping[str, Any], most: int, into: Received) -> None:
+def receive(place: Endpoint, body: Mapping[str, Any], most: int, left: float, into: Received) -> None:
     try:
-        with client.chat.completions.create(**body) as stream:
+        with client(place, left) as connected, connected.chat.completions.create(**body) as stream:
             for chunk in stream:
                 into.take(chunk)
                 if into.abandoned:
@@ -81,12 +90,21 @@ def receive(client: Any, body: Mapping[str, Any], most: int, into: Received) -> 
         into.fault = fault(error)
 
 
+def client(place: Endpoint, timeout_s: float) -> Any:
+    """Without retries, and without redirects: one would take the prompt to a host that nobody agreed to."""
+    import openai
+
+    http = openai.DefaultHttpxClient(follow_redirects=False)
+    return openai.OpenAI(base_url=place.url, api_key=place.key, timeout=timeout_s, max_retries=0, http_client=http)
+
+
 def fault(error: Exception) -> Fault:
     import openai
 
     if isinstance(error, openai.APIStatusError):
         wait = wait_s(error.response.headers)
-        said = f"{error.param or ''} {error.message}".strip()
+        message = error.body.get("message") if isinstance(error.body, Mapping) else None
+        said = f"{error.param or ''} {message or error.message}".strip()
         return Fault("http", said, error.status_code, error.code or "", wait, free=True)
     if isinstance(error, openai.APITimeoutError):
         return Fault("timeout")
