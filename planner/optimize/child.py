@@ -19,7 +19,7 @@ from qrprof.planner.gate.sandbox import PASSED_ON, installed
 
 WAITING: Final = "waiting"
 UNSANDBOXED: Final = "--allow-unsandboxed"
-MODULE: Final = "qrprof.planner.optimize.job"
+COMMAND: Final = (sys.executable, "-P", "-m", "qrprof.planner.optimize.job")
 OWN: Final = frozenset({"HOME", "USER", "LOGNAME", "QRPROF_CACHE", "XDG_CACHE_HOME"})  # beyond what a candidate gets
 LOOK_S: Final = 0.1  # between two looks for an answer
 END_S: Final = 10.0  # until the keepers of its candidates have ended these, and are gone
@@ -46,10 +46,9 @@ class Child:
         self.folder = Path(tempfile.mkdtemp(prefix="qrprof-jobs-")).resolve()
         self.printed = self.folder / "printed"
         self.asked = 0
-        options = [UNSANDBOXED] if unsandboxed else []
         with self.printed.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE, device, str(self.folder), *options],
+                [*COMMAND, device, str(self.folder), *([UNSANDBOXED] if unsandboxed else [])],
                 env={**environment(os.environ), "TMPDIR": str(self.folder), **changes},
                 stdin=subprocess.PIPE,
                 stdout=output,

@@ -4,9 +4,10 @@ A worker evaluates a job as this machine would: in a child process, which ends w
 runs elsewhere; the second loss is the last. Dask cannot stop a task that runs: it polls a flag of the cluster.
 """
 
+import logging
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
@@ -49,6 +50,8 @@ class ClusterPool:
         """All jobs, in their order. Raises QrprofError for what a person has to mend, as LocalPool does."""
         from distributed import Event as Flag
 
+        if not self.connected:
+            raise QrprofError(f"the dask scheduler at {self.address} is gone; start it again")
         self.cancelled.clear()
         flag, start = Flag(f"qrprof-{uuid4().hex}", self.client), time.monotonic()
         with self.client.get_executor(pure=False) as executor:
@@ -84,12 +87,13 @@ class ClusterPool:
         return None
 
     def taken(self, job: Job, future: "Future[str]", why: str | None, seconds: float) -> Evaluation:
-        error = future.exception() if future.done() and not future.cancelled() else None
+        error = future.exception() if future.done() and not future.cancelled() else CancelledError()
+        if error is None:
+            return evaluation_in(future.result())
         if isinstance(error, FOREIGN):
             raise QrprofError(f"cannot evaluate at {self.address} ({error}); install this qrprof on all of its hosts")
-        if error is None and future.done() and not future.cancelled():
-            return evaluation_in(future.result())
-        return Evaluation(job, seconds, self.address, job.task.device, lost=why or f"{type(error).__name__}: {error}")
+        lost = why or f"the cluster let go of it ({error!r})"
+        return Evaluation(job, seconds, self.address, job.task.device, lost=lost)
 
     def workers(self) -> list[dict[str, Any]]:
         return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
@@ -100,8 +104,13 @@ class ClusterPool:
 
     def close(self) -> None:
         """The workers keep no process for this any more."""
-        self.client.run(release)
+        if self.connected:
+            self.client.run(release)
         self.client.close()
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.client.status == "running")
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +124,7 @@ def connected(address: str) -> "Client":
         from distributed import Client
     except ImportError:
         raise QrprofError("a cluster needs dask.distributed; `pip install 'qrprof[cluster]'`", Exit.USAGE) from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a lost worker is an answer here, not a traceback
     try:
         return Client(address, timeout=CONNECT_S, set_as_default=False, name="qrprof")
     except (OSError, ValueError) as error:

@@ -36,8 +36,8 @@ class LocalPool:
     ) -> None:
         self.slots = slots
         self.cancelled = Event()
-        waiting = once(lambda device: say(f"another optimizer measures on {device}: this one waits its turn"))
-        self.seats = [Seat(unsandboxed, waiting, gpu, limit_s) for gpu in gpus(slots, os.environ)]
+        self.say = once(say)
+        self.seats = [Seat(unsandboxed, self.waiting, gpu, limit_s) for gpu in gpus(slots, os.environ)]
         self.free = SimpleQueue[Seat]()
         for seat in self.seats:
             self.free.put(seat)
@@ -60,6 +60,10 @@ class LocalPool:
             return seat.evaluate(job, stop)
         finally:
             self.free.put(seat)
+
+    def waiting(self, device: str) -> None:
+        if self.free.qsize() == self.slots - 1:  # else it may be waiting for another of this pool
+            self.say(f"another optimizer measures on {device}: this one waits its turn")
 
     def cancel(self) -> None:
         """End what runs within a second; it comes back as `lost`, and so does what waits."""
