@@ -1,6 +1,7 @@
 """`qrprof history` and `qrprof hint`, on a ledger that an optimization has written."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -109,6 +110,13 @@ def test_what_is_wrong_is_one_line(journal: Journal, call: Call, args: tuple[str
     code, out, err = call(*args)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err
+
+
+def test_a_run_is_listed_with_its_optimizations(journal: Journal, call: Call, tmp_path: Path) -> None:
+    data = Path(__file__).parent / "data" / "small_run"
+    shutil.copytree(data, tmp_path / ".qrprof" / "runs" / "a-run")
+    assert words(call("runs")[1]).endswith(" 800 us 2 1 1")
+    assert json.loads(call("runs", "--json")[1])["runs"][0]["optimizations"] == [START.id]
 
 
 def test_without_a_ledger_nothing_is_made(call: Call, tmp_path: Path) -> None:

@@ -56,8 +56,9 @@ class Told:
 @click.argument("wanted", metavar="[ID]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(wanted: str | None, as_json: bool) -> int:
-    """Show what an optimization tried, as a table and as a tree of what was made of what.
+    """Show what an optimization tried, and what came of it.
 
+    A table, and a tree of what was made of what.
     ID is an optimization's id or the start of one; without it all are listed, the newest first. "speed" is over the
     file that the optimization started from, "of" the candidate that another was made from.
     """

@@ -1,15 +1,19 @@
 """`qrprof runs`: what has been recorded in the working folder."""
 
 import shlex
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from qrprof.planner.ledger import ledger_file
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import RunInfo, read_run_info
 from qrprof.profiler.store import RUN_FILE, run_folders
+from qrprof.tui.commands.hint import existing_journal
 from qrprof.tui.output import Column, field, name, say, table, write, write_json
 
 COLUMNS = (
@@ -18,6 +22,7 @@ COLUMNS = (
     Column("step", right=True),
     Column("recorded", right=True),
     Column("ranks", right=True),
+    Column("optimized", right=True),
 )
 
 
@@ -44,7 +49,16 @@ def ranks(listed: Listed) -> str:
     return str(world) if there == world else f"{there} of {world}"
 
 
-def record(listed: Listed) -> dict[str, object]:
+def optimizations(root: Path) -> Mapping[str, Sequence[str]]:
+    """Ids of the optimizations of each run, oldest first."""
+    found: dict[str, list[str]] = defaultdict(list)
+    if ledger_file(root).exists():
+        for one in reversed(existing_journal(root).optimizations()):
+            found[one.run_id].append(one.id)
+    return found
+
+
+def record(listed: Listed, optimized: Sequence[str]) -> dict[str, object]:
     run = listed.run
     step = run.step_ns() if run else None
     return {
@@ -54,6 +68,7 @@ def record(listed: Listed) -> dict[str, object]:
         "step_ms": None if step is None else step / 1e6,
         "steps_recorded": len(run.recorded) if run else None,
         "ranks": run.world_size if run else None,
+        "optimizations": list(optimized),
         "broken": listed.broken,
     }
 
@@ -63,11 +78,12 @@ def record(listed: Listed) -> dict[str, object]:
 def command(as_json: bool) -> int:
     """List the recorded runs.
 
-    Those in .qrprof of the working folder, oldest first.
+    Those in .qrprof of the working folder, oldest first; "optimized" is how often: see `qrprof history`.
     """
     listed = [look(folder) for folder in run_folders(Path.cwd())]
+    optimized = optimizations(Path.cwd())
     if as_json:
-        write_json({"runs": [record(one) for one in listed]})
+        write_json({"runs": [record(one, optimized.get(one.folder.name, ())) for one in listed]})
         return Exit.OK
     if not listed:
         say("no runs in .qrprof; record one with `qrprof trace train.py`")
@@ -79,6 +95,7 @@ def command(as_json: bool) -> int:
             units.time(one.run.step_ns()),
             str(len(one.run.recorded)),
             ranks(one),
+            str(len(optimized.get(one.folder.name, ())) or ""),
         )
         for one in listed
         if one.run

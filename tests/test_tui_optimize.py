@@ -1,0 +1,303 @@
+"""`qrprof optimize`: what it begins with, prints and keeps; the evaluator knows each file's speed beforehand."""
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from gate_cases import PASSED, case_time
+from gate_tasks import MM
+from test_tui_task import events
+
+from qrprof.planner.gate.records import Interval, Outcome
+from qrprof.planner.gate.task_store import keep
+from qrprof.planner.ledger import opened
+from qrprof.planner.optimize.brief import journal_of
+from qrprof.planner.optimize.records import Evaluation, Job, Preview
+from qrprof.planner.optimize.tunables import tunables
+from qrprof.planner.predictions import listed
+from qrprof.tui.cli import run
+
+START = """\
+TUNABLES = {"WAIT": (3, 2, 1), "SHAPE": ("wide", "tall")}
+WAIT = 3
+SHAPE = "wide"
+
+
+def candidate(a, b):
+    return a @ b
+"""
+SOFTMAX = START.replace("a, b", "self, dim, half_to_float").replace("a @ b", "self.softmax(dim)")
+STEADY = {"clock": "host clock", "first_step": 3, "durations_ns": [400_000] * 5, "kinds": ["A"] * 5}
+
+
+@dataclass
+class Evaluators:
+    """Stands for the pool of this machine: a file is as many times faster as its WAIT is less, and "tall" is wrong."""
+
+    asked: list[Job] = field(default_factory=list)
+    made: list[dict[str, Any]] = field(default_factory=list)
+    sealed: Outcome = "PASS"
+    during: Callable[[], object] = lambda: None
+    slots: int = 1
+
+    def __call__(self, slots: int = 1, **options: Any) -> Self:
+        self.made.append(options)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def evaluate(self, jobs: Sequence[Job]) -> list[Evaluation]:
+        self.during()
+        self.asked += jobs
+        return [self.evaluated(job) for job in jobs]
+
+    def evaluated(self, job: Job) -> Evaluation:
+        now = {one.name: one.value for one in tunables(job.source)}
+        speed = 3.0 / int(str(now["WAIT"]))
+        over = Interval(0.98 * speed, speed, 1.02 * speed)
+        wrong = now["SHAPE"] == "tall"
+        if job.rung == "preview":
+            found = Preview("FAIL", ("wrong by 7 units",), None) if wrong else Preview("PASS", (), over, 0.01)
+            return Evaluation(job, 2.0, "here", "cpu", preview=found)
+        sha256 = hashlib.sha256(job.source.encode()).hexdigest()
+        number = f"20260201-0900{len(self.asked):02}-{sha256[:8]}"
+        times = tuple(case_time(case.name, speed) for case in job.task.development)
+        outcome = self.sealed if job.rung == "sealed" else "PASS"
+        verdict = replace(
+            PASSED, id=number, task=job.task.id, candidate=sha256, outcome=outcome, times=times, findings=(),
+            speedup=over, over_parent=over, tries=job.tries,
+        )  # fmt: skip
+        return Evaluation(job, 20.0, "here", "cpu", verdict=verdict)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A folder with a task and a file to start from."""
+
+    folder: Path
+    pool: Evaluators
+    capsys: pytest.CaptureFixture[str]
+
+    def call(self, *args: str) -> tuple[int, str, str]:
+        self.capsys.readouterr()
+        code = run(["optimize", *args])
+        return code, *self.capsys.readouterr()
+
+    def of_task(self, *args: str) -> tuple[int, str, str]:
+        return self.call("--task", "test", "--start", "own.py", *args)
+
+    def events(self, *args: str) -> list[dict[str, Any]]:
+        code, out, err = self.of_task("--json", *args)
+        assert (code, err) == (0, "")
+        return [json.loads(line, parse_constant=pytest.fail) for line in out.splitlines()]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("QRPROF_CACHE", str(tmp_path / "cache"))
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    keep(tmp_path, MM)
+    (tmp_path / "own.py").write_text(START)
+    (tmp_path / "softmax.py").write_text(SOFTMAX)
+    pool = Evaluators()
+    monkeypatch.setattr("qrprof.planner.optimize.pool.LocalPool", pool)
+    return Desk(tmp_path, pool, capsys)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- a task alone
+
+
+def test_a_search_ends_in_a_file_a_verdict_and_how_to_look_at_it(desk: Desk) -> None:
+    code, out, err = desk.of_task()
+    assert code == 0
+    assert words(out).startswith("Suggestion: 3.00x (2.94x to 3.06x) the speed of the stock op")
+    (file,) = (desk.folder / ".qrprof" / "candidates").iterdir()
+    assert f"file .qrprof/candidates/{file.name}" in words(out)
+    assert "WAIT = 1" in file.read_text()
+    assert hashlib.sha256(file.read_bytes()).hexdigest().startswith(file.stem)
+    verdict = out.partition("`qrprof verdict ")[2].partition("`")[0]
+    assert run(["verdict", verdict]) == 0
+    lines = err.splitlines()
+    judged = [line for line in lines if "WAIT" in line]
+    assert any("PASS 3.00x" in line and "left" in line and "evaluations" in line for line in judged)
+    assert any("FAIL" in line and "wrong by 7 units" in line for line in lines)
+    assert all(line.startswith("qrprof: ") for line in lines)
+
+
+def test_events_are_one_json_object_a_line_and_those_of_the_ledger(desk: Desk) -> None:
+    found = desk.events()
+    assert {one["schema"] for one in found} == {1}
+    kinds = [one["kind"] for one in found]
+    assert kinds[0] == "started"
+    assert kinds[-2:] == ["ended", "suggestion"]
+    journal = journal_of(desk.folder)
+    (one,) = journal.optimizations()
+    kept = [{"schema": 1, "kind": event.kind, "at": event.at, **event.record} for event in journal.events(one.id)]
+    assert found[:-1] == json.loads(json.dumps(kept))
+    assert found[-1]["optimization"] == one.id
+    assert found[-1]["speedup"]["mid"] == 3.0
+
+
+def test_the_budget_is_kept_to_the_evaluation(desk: Desk) -> None:
+    assert desk.of_task("--budget", "3evals")[0] == 0
+    assert len(desk.pool.asked) <= 3
+    assert desk.of_task("--budget", "3 bananas")[0] == 2
+
+
+def test_what_does_not_pass_is_not_suggested(desk: Desk) -> None:
+    desk.pool.sealed = "UNKNOWN"
+    code, out, err = desk.of_task()
+    assert (code, out) == (0, "")
+    assert "ended: " in err
+    assert not (desk.folder / ".qrprof" / "candidates").exists()
+
+
+def test_a_file_without_tunables_has_nothing_to_vary(desk: Desk) -> None:
+    code, out, err = desk.call("--task", "test")
+    assert (code, out) == (0, "")
+    assert "nothing to vary" in err
+    assert desk.pool.asked == []
+
+
+def test_an_interrupt_keeps_everything_and_it_goes_on(desk: Desk) -> None:
+    def interrupt() -> None:
+        if len(desk.pool.asked) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    desk.pool.during = interrupt
+    before = signal.getsignal(signal.SIGINT)
+    assert desk.of_task()[:2] == (130, "")
+    assert signal.getsignal(signal.SIGINT) is before
+    journal = journal_of(desk.folder)
+    (one,) = journal.optimizations()
+    first = len(journal.candidates(one.id))
+    assert first >= 2
+    desk.pool.during = lambda: None
+    asked = len(desk.pool.asked)
+    code, out, _ = desk.call("--resume", one.id)
+    assert code == 0
+    assert out.startswith("Suggestion: ")
+    again = {job.source for job in desk.pool.asked[:asked] if job.rung == "preview" and job.rounds == 3}
+    assert len(again) == len([job for job in desk.pool.asked[:asked] if job.rung == "preview" and job.rounds == 3])
+    assert len(journal.optimizations()) == 1
+
+
+# --- a run
+
+
+@pytest.fixture
+def traced(desk: Desk, saved: Callable[..., Any]) -> Desk:
+    saved("optimize", events()).change(unprofiled=[STEADY])
+    return desk
+
+
+def test_the_first_target_that_is_worth_it_is_taken_and_the_gain_remembered(traced: Desk) -> None:
+    code, out, err = traced.call("--start", "softmax.py", "--budget", "20evals")
+    assert code == 0
+    assert "aten::_softmax" in err
+    assert "plan: " in err
+    assert "step 400 us -> 360 us (360 us to 360 us), 1.11x" in words(out)
+    with opened(traced.folder) as connection:
+        (made,) = [one.prediction for one in listed(connection) if one.prediction.source == "optimize"]
+    (file,) = (traced.folder / ".qrprof" / "candidates").iterdir()
+    assert made.scenario == f"_softmax=candidate {file.stem}"
+    assert (made.base_ns, made.mid_ns) == (400_000, 360_000)
+
+
+def test_dont_bother_is_an_answer(traced: Desk, saved: Callable[..., Any]) -> None:
+    path = next((traced.folder / ".qrprof" / "runs").iterdir()) / "run.json"
+    noisy = STEADY | {"durations_ns": [200_000, 600_000] * 5, "kinds": ["A"] * 10}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"unprofiled": [noisy]}))
+    code, out, err = traced.call()
+    assert (code, err) == (0, "")
+    assert out.startswith("don't bother: ")
+    assert any(char.isdigit() for char in out)
+    code, out, _ = traced.call("--json")
+    assert code == 0
+    assert json.loads(out)["end"] == "not-worth-it"
+    assert traced.pool.asked == []
+    assert not (traced.folder / ".qrprof" / "ledger.sqlite").exists()
+
+
+# --- --dry-run
+
+
+def test_a_dry_run_of_a_search_names_the_first_settings_and_does_nothing(desk: Desk) -> None:
+    code, out, err = desk.of_task("--dry-run")
+    assert (code, err) == (0, "")
+    assert "WAIT 3 -> " in out
+    assert desk.pool.made == []
+    assert not (desk.folder / ".qrprof" / "ledger.sqlite").exists()
+
+
+def test_a_dry_run_of_a_model_is_its_prompt_and_needs_no_key(desk: Desk) -> None:
+    code, out, err = desk.of_task("--dry-run", "--proposer", "llm", "--hint", "most rows are zero")
+    assert (code, err) == (0, "")
+    assert out.startswith("--- system\nYou write kernels")
+    assert "most rows are zero" in out
+    assert START.strip() in out
+
+
+# --- who is asked
+
+
+def test_with_a_key_set_and_nothing_asked_no_request_leaves(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-key")
+    monkeypatch.setattr("openai.OpenAI", lambda **options: pytest.fail("a client was made"))
+    monkeypatch.setattr("socket.socket.connect", lambda *args: pytest.fail("a connection was made"))
+    code, out, err = desk.of_task()
+    assert code == 0
+    assert b"very-secret" not in (desk.folder / ".qrprof" / "ledger.sqlite").read_bytes()
+    assert "very-secret" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("--proposer", "llm"), 2, "name one by --model"),
+        (("--proposer", "llm", "--model", "m", "--budget", "1ktokens"), 3, "set OPENAI_API_KEY"),
+        (("--proposer", "llm", "--model", "nosuch-model"), 2, "the price of nosuch-model is not known"),
+        (("--target", "mm"), 2, "give a RUN with --target, or --task"),
+        (("--resume", "x"), 2, "goes on as it was begun"),
+    ],
+)
+def test_what_is_missing_or_contradicts_itself_is_one_line(
+    desk: Desk, args: tuple[str, ...], code: int, said: str
+) -> None:
+    found, out, err = desk.of_task(*args)
+    assert (found, out, err.count("\n")) == (code, "", 1)
+    assert said in err
+    assert desk.pool.asked == []
+
+
+def test_prompts_are_not_sent_where_nobody_agreed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-key")
+    monkeypatch.setenv("QRPROF_CONFIG", str(desk.folder / "config"))
+    monkeypatch.setattr("openai.OpenAI", lambda **options: pytest.fail("a client was made"))
+    code, _, err = desk.of_task("--proposer", "llm", "--model", "m", "--budget", "9ktokens")
+    assert code == 3
+    assert "api.openai.com" in err
+    assert "--yes" in err
+
+
+def test_a_model_writes_code_that_is_contained_a_search_may_run_its_file_anyway(desk: Desk) -> None:
+    desk.of_task()
+    assert [options["unsandboxed"] for options in desk.pool.made] == [True]
