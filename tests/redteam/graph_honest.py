@@ -10,7 +10,8 @@ ROWS = ()
 
 def softmax(x, dim):
     x = x.contiguous()
-    return (x - x.logsumexp(dim, keepdim=True)).exp_()  # not the library's bits
+    weights = (x - x.amax(dim, keepdim=True)).exp_()
+    return weights.mul_(weights.sum(dim, keepdim=True).reciprocal_())  # not the library's bits
 
 
 graphs = {}
