@@ -19,6 +19,7 @@ from qrprof.planner.gate.records import Outcome, Verdict
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import matching
 
+QUERIES: Final = 3  # of a task's sealed holdout
 SHOWN: Final = 3  # ids in an error
 VERDICT: Final = TypeAdapter(Verdict)
 

@@ -12,7 +12,6 @@ from qrprof.kernels import structures
 from qrprof.planner.gate.aten_task import call
 from qrprof.planner.gate.records import ArgSpec, Finding, Plain, Task, TaskCase
 
-QUERIES: Final = 3  # of a lane
 CASES: Final = 6  # of a query
 OWN_SCALE: Final = frozenset({"huge", "denormal", "tiny_column"})  # structures at the edge of the dtype's range
 PAD: Final = 3  # elements between rows of a strided input

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from qrprof.planner.gate.evidence import Kept, count_holdout, keep, made, spent
+from qrprof.planner.gate.evidence import QUERIES, Kept, count_holdout, keep, made, spent
 from qrprof.planner.gate.records import Outcome, Task, Verdict
 from qrprof.planner.gate.task_store import load_task
 from qrprof.planner.ledger import opened
@@ -91,8 +91,6 @@ def judged(task: Task, candidate: Path, parent: Path | None, layer: "Layer") -> 
 
 def query(task: Task, candidate: str) -> int | None:
     """Count one more query of the task's holdout; None: none is left."""
-    from qrprof.planner.gate.holdout import QUERIES
-
     with opened(Path.cwd()) as connection:
         return count_holdout(connection, task.id, candidate, QUERIES, datetime.now(UTC))
 
