@@ -61,6 +61,28 @@ def limit(part: str) -> tuple[str, float]:
     raise QrprofError(f"--budget cannot be read at {part!r}; {LIKE}", Exit.USAGE)
 
 
+@dataclass(frozen=True)
+class Held:
+    """What is left alone by what is asked now, for what comes last."""
+
+    evaluations: int = 0
+    seconds: float = 0.0
+    gpu_seconds: float = 0.0
+
+
+NOTHING: Final = Held()
+FOR_THE_END: Final = 0.2  # of the seconds
+LONGEST_END: Final = 600.0  # s
+
+
+def for_the_end(budget: Budget) -> Held:
+    """What exploring leaves for the gate of what it found: two evaluations, a fifth of the time."""
+    seconds, gpu_seconds = (
+        min(FOR_THE_END * (limit or 0.0), LONGEST_END) for limit in (budget.seconds, budget.gpu_seconds)
+    )
+    return Held(min(2, (budget.evaluations or 4) // 2), seconds, gpu_seconds)
+
+
 @dataclass(frozen=True, eq=False)  # two of the same size are two
 class Reservation:
     """What a request may cost at most."""
@@ -165,15 +187,25 @@ class Meter:
 
     # --- evaluations
 
-    def submit(self, evaluations: int) -> None:
-        """Count evaluations before they begin. Raises BudgetSpent where there are not so many left, or no time."""
-        if self.evaluations_left() < evaluations:
-            raise BudgetSpent(f"the {self.budget.evaluations} evaluations of the budget are used up")
-        if self.seconds_left() <= 0:
-            raise BudgetSpent(f"the {self.budget.seconds:g} s of the budget are used up")
-        if self.gpu_seconds_left() <= 0:
-            raise BudgetSpent(f"the {self.budget.gpu_seconds:g} GPU seconds of the budget are used up")
-        self.count(Usage(evaluations=evaluations))
+    def room(self, most: int, held: Held = NOTHING) -> int:
+        """How many evaluations can begin now, up to `most`. Raises BudgetSpent where it is none."""
+        budget = self.budget
+        if self.seconds_left() <= held.seconds:
+            raise BudgetSpent(f"the {budget.seconds:g} s of the budget are used up{kept_back(held.seconds, 's')}")
+        if self.gpu_seconds_left() <= held.gpu_seconds:
+            back = kept_back(held.gpu_seconds, "s")
+            raise BudgetSpent(f"the {budget.gpu_seconds:g} GPU seconds of the budget are used up{back}")
+        count = min(most, self.evaluations_left() - held.evaluations)
+        if count < 1:
+            back = kept_back(held.evaluations, "of them")
+            raise BudgetSpent(f"the {budget.evaluations} evaluations of the budget are used up{back}")
+        return int(count)
+
+    def submit(self, most: int, held: Held = NOTHING) -> int:
+        """As `room`, and count them: before they begin."""
+        count = self.room(most, held)
+        self.count(Usage(evaluations=count))
+        return count
 
     def count(self, usage: Usage) -> None:
         """Add what evaluations took."""
@@ -183,6 +215,10 @@ class Meter:
     def skip(self, seconds: float) -> None:
         """Seconds that do not count, as those of a pause."""
         self.zero += seconds
+
+
+def kept_back(held: float, unit: str) -> str:
+    return f", but for {held:g} {unit} that the last look at the best takes" if held else ""
 
 
 def used(tokens_in: int, tokens_out: int, price: Price | None) -> Usage:

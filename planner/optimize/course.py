@@ -1,26 +1,39 @@
-"""An optimization under way: what it has come to, and how candidates are evaluated and kept."""
+"""An optimization under way: what it has come to, and how its candidates are evaluated and kept."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final
+from typing import Final, get_args
 
 from qrprof.planner.gate import evidence
-from qrprof.planner.optimize.budget import Meter
+from qrprof.planner.gate.evidence import QUERIES
+from qrprof.planner.gate.records import Outcome
+from qrprof.planner.optimize import beam, lanes
+from qrprof.planner.optimize.budget import NOTHING, Held, Meter, Spender
 from qrprof.planner.optimize.control import Control
-from qrprof.planner.optimize.journal import Journal, Judged, Waiting
+from qrprof.planner.optimize.journal import Journal, Judged, Waiting, hash_of
 from qrprof.planner.optimize.records import (
+    BudgetSpent,
     Candidate,
     Evaluation,
     Evaluator,
     Event,
     EventKind,
     Job,
+    Proposal,
+    Rung,
     Start,
     Usage,
 )
 
-POLL_S: Final = 0.2  # between looks at what may end an evaluation
+POLL_S: Final = 0.2  # between looks at what ends an evaluation
+LOST: Final = 3  # evaluations in a row that a machine failed, after which it is given up
+RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)  # the lowest first
+
+
+class Hopeless(Exception):
+    """The machine fails again and again; the text says how."""
 
 
 @dataclass
@@ -30,13 +43,13 @@ class Course:
     journal: Journal
     meter: Meter
     control: Control
-    candidates: dict[str, Candidate] = field(default_factory=dict)  # that were judged, by sha256, oldest first
-    numbers: int = 0  # given to candidates so far
+    proposed: dict[str, Candidate] = field(default_factory=dict)  # by sha256, judged or not
+    candidates: dict[str, Candidate] = field(default_factory=dict)  # those that were judged
+    last: Outcome = "UNKNOWN"  # of the last evaluation
+    lost: int = 0  # evaluations in a row
+    cut: bool = False  # the last evaluations were ended by us
 
-    @property
-    def base(self) -> str | None:
-        """What candidates have to beat beside the stock op."""
-        return None if self.start.stock else self.start.source
+    # --- events
 
     def event(self, kind: EventKind, record: Mapping[str, object]) -> Event:
         return Event(kind, record, self.journal.stamp())
@@ -47,72 +60,184 @@ class Course:
         self.journal.add_events(self.start.id, [event])
         return event
 
-    # --- evaluating
+    def usage(self, role: Spender) -> Event:
+        return self.said("usage", role=role, **asdict(self.meter.spent()[role]))
 
-    def evaluate(self, waiting: Sequence[Waiting], held: int = 0) -> Iterator[Event]:
-        """Evaluate and keep, as many at once as there are slots; `held` evaluations of the budget are left alone.
+    # --- candidates
 
-        Raises BudgetSpent.
+    def explored(self) -> list[Candidate]:
+        """Those that were judged, but for the starting file, oldest first."""
+        found = [one for one in self.candidates.values() if one.sha256 != hash_of(self.start.source)]
+        return sorted(found, key=lambda one: one.number)
+
+    def best(self) -> Candidate | None:
+        return beam.best(self.explored())
+
+    def candidate(self, proposal: Proposal) -> Candidate:
+        """The one of this file, with a number of its own where it is new."""
+        sha256 = hash_of(proposal.source)
+        number = max((one.number for one in self.proposed.values()), default=0) + 1
+        new = Candidate(number, sha256, proposal, "preview", "UNKNOWN", None, "", lane=proposal.lane)
+        return self.proposed.setdefault(sha256, new)
+
+    def propose(self, waiting: Sequence[Waiting]) -> list[Event]:
+        """Keep what is to be evaluated. There is an event of each file that is new."""
+        new = [one.candidate for one in waiting if one.candidate.sha256 not in self.candidates]
+        events = [
+            self.event("proposed", {"number": one.number, "sha256": one.sha256, "changed": one.proposal.changed})
+            for one in new
+        ]
+        self.journal.await_all(self.start, waiting, events)
+        return events
+
+    # --- evaluations
+
+    def evaluate(self, waiting: Sequence[Waiting], held: Held = NOTHING) -> Iterator[Event]:
+        """Evaluate and keep, as many at once as there are slots. Stops where a person cancels.
+
+        Raises BudgetSpent, and Hopeless.
         """
         rest = list(waiting)
-        while rest and not self.control.cancelled.is_set():
-            some = min(len(rest), self.evaluator.slots, self.meter.evaluations_left() - held)
-            now, rest = rest[: int(some)], rest[int(some) :]
-            self.meter.submit(max(1, len(now)))
-            with self.watched(len(now)):
-                found = self.evaluator.evaluate([self.job(one) for one in now])
+        while rest:
+            yield from self.paused()
+            if self.control.cancelled.is_set():
+                return
+            count = self.meter.submit(min(len(rest), self.evaluator.slots), held)
+            now, rest = rest[:count], rest[count:]
+            jobs = self.jobs(now)
+            with self.watched(jobs):
+                found = self.evaluator.evaluate(jobs)
             for one, evaluation in zip(now, found, strict=True):
                 yield from self.judged(one, evaluation)
+            yield self.usage("evaluator")
+            if self.cut and not self.control.cancelled.is_set():
+                raise BudgetSpent("what ran was ended when the seconds of the budget were used up")
+            if self.lost >= LOST:
+                raise Hopeless(f"{self.lost} evaluations in a row were lost: {found[-1].lost}")
 
-    def job(self, one: Waiting) -> Job:
-        tries = self.journal.tries(self.start.task) + 1
-        return Job(self.start.task, one.candidate.proposal.source, self.base, one.rung, tries, rounds=one.rounds)
+    def jobs(self, waiting: Sequence[Waiting]) -> list[Job]:
+        """A query of the holdout is counted before the job that makes it is there."""
+        tries = self.journal.tries(self.start.task)
+        return [
+            Job(
+                task=lanes.part(self.start.task, one.candidate.lane),
+                source=one.candidate.proposal.source,
+                parent=self.base_of(one.candidate),
+                rung=one.rung,
+                tries=tries + number,
+                query=self.query(one.candidate) if one.rung == "sealed" else None,
+                rounds=one.rounds,
+            )
+            for number, one in enumerate(waiting, 1)
+        ]
 
-    @contextmanager
-    def watched(self, jobs: int) -> Iterator[None]:
-        yield
+    def base_of(self, candidate: Candidate) -> str | None:
+        """What it has to beat beside the stock op."""
+        source = self.start.source
+        return None if self.start.stock or candidate.proposal.source == source else source
+
+    def query(self, candidate: Candidate) -> int | None:
+        return self.journal.count_holdout(self.start.task, candidate, QUERIES)
 
     def judged(self, one: Waiting, evaluation: Evaluation) -> Iterator[Event]:
-        on_gpu = evaluation.device != "cpu"
-        self.meter.count(Usage(gpu_seconds=evaluation.seconds if on_gpu else 0.0))
-        candidate = after(one.candidate, one, evaluation)
-        verdict = evaluation.verdict
+        if evaluation.job.task.device == "cuda":
+            self.meter.count(Usage(gpu_seconds=evaluation.seconds))
+        if evaluation.lost is not None and self.cut:
+            return  # it is still to be evaluated
+        self.lost = self.lost + 1 if evaluation.lost is not None else 0
+        before, candidate = self.best(), after(one, evaluation)
+        self.candidates[candidate.sha256] = self.proposed[candidate.sha256] = candidate
+        self.last = evaluation.outcome
+        events = [self.event("judged", told(one, candidate, evaluation))]
+        if candidate == self.best() and (before is None or beam.mid(candidate) > beam.mid(before)):
+            events.append(self.event("better", {"number": candidate.number, "over": told_interval(evaluation)}))
         kept = None
-        if verdict is not None:
-            kept = evidence.made(verdict, f"{self.start.id} #{candidate.number}", None, self.journal.now())
-        record = {
-            "number": candidate.number,
-            "outcome": evaluation.outcome,
-            "over": asdict(evaluation.over) if evaluation.over else None,
-            "why": candidate.why,
-            "rung": one.rung,
-            "seconds": evaluation.seconds,
-            "host": evaluation.host,
-            "device": evaluation.device,
-        }
-        events = [self.event("judged", record)]
-        self.journal.judge(self.start, Judged(candidate, one.rung, one.rounds, evaluation.outcome, kept), events)
-        self.candidates[candidate.sha256] = candidate
+        if evaluation.verdict is not None:
+            base = None if self.base_of(candidate) is None else f"{self.start.id}#start"
+            file = f"{self.start.id}#{candidate.number}"
+            kept = evidence.made(evaluation.verdict, file, base, self.journal.now())
+        judged = Judged(candidate, one.rung, one.rounds, evaluation.outcome, kept)
+        self.journal.judge(self.start, judged, events)
         yield from events
 
+    # --- what ends them
 
-def after(candidate: Candidate, waiting: Waiting, evaluation: Evaluation) -> Candidate:
-    """The candidate as an evaluation makes it known."""
+    def over(self) -> bool:
+        return self.control.cancelled.is_set() or self.meter.seconds_left() <= 0
+
+    @contextmanager
+    def watched(self, jobs: Sequence[Job]) -> Iterator[None]:
+        """What runs inside is ended by a person, and at the budget's seconds."""
+        began, done, self.cut = self.meter.clock(), threading.Event(), False
+        on_gpu = sum(job.task.device == "cuda" for job in jobs)
+        gpu_seconds_left = self.meter.gpu_seconds_left()
+
+        def watch() -> None:
+            while not done.wait(POLL_S):
+                used = on_gpu * (self.meter.clock() - began)
+                if self.over() or (on_gpu and used >= gpu_seconds_left):
+                    self.cut = True
+                    return self.evaluator.cancel()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def paused(self) -> Iterator[Event]:
+        if self.control.going.is_set():
+            return
+        yield self.said("paused")
+        began = self.meter.clock()
+        self.control.going.wait()
+        self.meter.skip(self.meter.clock() - began)
+        yield self.said("resumed")
+
+
+def after(one: Waiting, evaluation: Evaluation) -> Candidate:
+    """The candidate as an evaluation makes it known: a machine that failed says nothing of it."""
+    candidate = one.candidate
+    known = evaluation.outcome != "INFRA" or candidate.over is None
+    preview, verdict = evaluation.preview, evaluation.verdict
     return replace(
         candidate,
-        rung=waiting.rung,
-        outcome=evaluation.outcome,
+        rung=max(candidate.rung, one.rung, key=RUNGS.index) if known else candidate.rung,
+        outcome=evaluation.outcome if known else candidate.outcome,
         over=evaluation.over or candidate.over,
-        why=first_finding(evaluation),
-        verdict=evaluation.verdict.id if evaluation.verdict else candidate.verdict,
-        rounds=max(candidate.rounds, waiting.rounds),
-        cases=evaluation.preview.cases if evaluation.preview else candidate.cases,
+        why=finding(evaluation) if known else candidate.why,
+        verdict=verdict.id if verdict else candidate.verdict,
+        rounds=max(candidate.rounds, one.rounds),
+        cases=preview.cases if preview and preview.cases else candidate.cases,
     )
 
 
-def first_finding(evaluation: Evaluation) -> str:
+def finding(evaluation: Evaluation) -> str:
+    """What decided, one sentence; "" of what passed."""
     if evaluation.lost is not None:
         return evaluation.lost
+    if evaluation.outcome == "PASS":
+        return ""
     if evaluation.verdict is not None:
-        return next((f.detail for f in evaluation.verdict.findings if f.outcome == evaluation.outcome != "PASS"), "")
-    return next(iter(evaluation.preview.findings), "") if evaluation.preview else ""
+        found = [one.detail for one in evaluation.verdict.findings if one.outcome == evaluation.outcome]
+        return found[0] if found else ""
+    return evaluation.preview.findings[0] if evaluation.preview and evaluation.preview.findings else ""
+
+
+def told(one: Waiting, candidate: Candidate, evaluation: Evaluation) -> dict[str, object]:
+    return {
+        "number": candidate.number,
+        "outcome": evaluation.outcome,
+        "over": told_interval(evaluation),
+        "why": finding(evaluation),
+        "rung": one.rung,
+        "seconds": evaluation.seconds,
+        "host": evaluation.host,
+        "device": evaluation.device,
+    }
+
+
+def told_interval(evaluation: Evaluation) -> dict[str, float] | None:
+    return asdict(evaluation.over) if evaluation.over else None

@@ -197,6 +197,11 @@ class Journal:
         with self.connect() as connection:
             return evidence.count_holdout(connection, task.id, candidate.sha256, most, self.now())
 
+    def queries(self, task: Task) -> int:
+        """Of the task's holdout, used so far."""
+        with self.connect() as connection:
+            return evidence.spent(connection, task.id).holdout_queries
+
     # --- events and hints
 
     def add_events(self, optimization: str, events: Sequence[Event]) -> None:
