@@ -45,6 +45,7 @@ def test_a_right_candidate_is_ranked_by_its_speed_over_the_stock_op(tmp_path: Pa
     assert found.over.mid == pytest.approx(2.5, rel=0.05)
     assert found.over.low <= found.over.mid <= found.over.high
     assert found.noise is not None
+    assert {name: round(over.mid, 1) for name, over in found.cases.items()} == {"16x8": 2.5, "8x12": 2.5}
     assert "the speed of the stock op" in found.findings[0]
 
 

@@ -6,6 +6,7 @@ into starting processes: `workers` should lend those of the stock op and of the 
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +18,17 @@ from qrprof.planner.gate.contract import contract
 from qrprof.planner.gate.development import development
 from qrprof.planner.gate.draw import draw, fresh_seed
 from qrprof.planner.gate.gate import Lane, Run, outcome_of
-from qrprof.planner.gate.records import Finding, Stage, Task
-from qrprof.planner.gate.replies import Workers
-from qrprof.planner.gate.rounds import calls_of
+from qrprof.planner.gate.records import Interval, Stage, Task
+from qrprof.planner.gate.replies import Worker, Workers
+from qrprof.planner.gate.rounds import CANDIDATE, calls_of, pairs
+from qrprof.planner.gate.stats import interval
 from qrprof.planner.gate.threads import few_threads, one_thread
-from qrprof.planner.gate.timing import Result, legs_of, read, repeat
+from qrprof.planner.gate.timing import Against, Result, legs_of, read, repeat
 from qrprof.planner.gate.trial import Checked, Seeds
 from qrprof.planner.optimize.records import Preview
 
 STAGES: Final[tuple[Stage, ...]] = ("build", "contract", "development", "timing")
+WARM: Final = 2  # calls of each case, the first of which compile
 DRAWS: Final = 1  # private ones, beside the one that anybody can know
 
 Turn = AbstractContextManager[object]
@@ -37,30 +40,39 @@ class Look(Run):
 
     rounds: int = 3
     turn: Turn = field(default_factory=nullcontext)
+    beside: Worker = field(init=False)  # of the stock op
+    rivals: Against = field(init=False)
     result: Result | None = None
+    by_case: dict[str, Interval] = field(default_factory=dict)  # over the base
 
     def build(self) -> Checked:
+        """All workers are started, and compile what they need, before the turn is taken."""
+        self.beside, self.rivals = self.stock(), self.opponents()
         checked = super().build()
         assert self.candidate is not None
-        for case in self.task.development:
-            self.candidate.call([draw(case, self.seeds(), self.task.device)])  # compiles
+        warm = [worker for worker in (self.candidate, self.rivals.twin, self.rivals.parent) if worker is not None]
+        inputs = [[draw(case, self.seeds(), self.task.device)] for case in self.task.development for _ in range(WARM)]
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda worker: [worker.call(given) for given in inputs], warm))
         return checked
 
     def contract(self) -> Checked:
         self.open.enter_context(self.turn)
-        self.trial = self.against(self.stock())
+        self.trial = self.against(self.beside)
         return contract(self.trial)
 
     def development(self) -> Checked:
         return development(self.begun(), DRAWS)
 
     def timing(self) -> Checked:
-        trial, against = self.begun(), self.opponents()
+        trial = self.begun()
         with one_thread():
-            legs = legs_of(trial, against, trial.candidate)
+            legs = legs_of(trial, self.rivals, trial.candidate)
             calls = {case.name: calls_of(trial, legs, case) for case in self.task.development}
             repeat(trial, legs, calls, self.rounds, self.clock)
             self.result = read(trial, legs, self.lane.tries)
+        decisive = pairs(trial, legs, CANDIDATE, legs.base) or {}
+        self.by_case = {name: interval(own.logs) for name, own in decisive.items()}
         return legs.checked
 
 
@@ -78,9 +90,8 @@ def preview(
 ) -> Preview:
     """Look at the candidate in `source`, timed against the `parent` candidate or else the stock op.
 
-    PASS says that nothing was found wrong, however fast it is. `turn` is held from the first answer that is judged on:
-    others may start and compile meanwhile, and must not run. Raises QrprofError where a captured matrix of the task is
-    gone.
+    PASS says that nothing was found wrong, however fast it is. `turn` is held from the first answer that is judged on;
+    before that, processes start and compile. Raises QrprofError where a captured matrix of the task is gone.
     """
     with few_threads(task), ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="qrprof-gate-")))
@@ -89,14 +100,16 @@ def preview(
         for stage in STAGES:
             if not look.step(stage):
                 break
-    return told(look.seen.findings, look.result)
+    return told(look)
 
 
-def told(findings: tuple[Finding, ...], result: Result | None) -> Preview:
+def told(look: Look) -> Preview:
+    findings, result = look.seen.findings, look.result
     sentences = tuple(f"{one.case}: {one.detail}" if one.case else one.detail for one in findings)
     outcome = outcome_of(findings)
     if result is None or outcome == "FAIL":
         return Preview(outcome, sentences, None)
     over = result.over_parent or result.speedup
     noise = result.noise.fraction if result.noise else None
-    return Preview("UNKNOWN" if over is None else outcome, (*sentences, result.decision.detail), over, noise)
+    outcome = "UNKNOWN" if over is None else outcome
+    return Preview(outcome, (*sentences, result.decision.detail), over, noise, look.by_case)

@@ -114,7 +114,7 @@ class Search:
             if given.keys() == set(self.space.names):
                 settings = tuple(plain(given[name]) for name in self.space.names)
                 found[settings] = one.over.mid if one.over and one.outcome == "PASS" else None
-                self.rungs.setdefault(settings, 1)
+                self.rungs.setdefault(settings, max(1, sum(rounds <= one.rounds for rounds in ROUNDS)))
         return found
 
     def to_time_longer(self, speeds: Speeds) -> list[Settings]:
