@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import Event, Timer
 from typing import Any
 
 import pytest
-from loopback import KEY, Loopback, Reply, cuts, drips, garbles, hangs, loopback, refuses, says, status
+from loopback import KEY, MODEL, Loopback, Reply, cuts, drips, garbles, hangs, loopback, refuses, says, status
 
 from qrprof.planner.optimize.answer import SCHEMA
 from qrprof.planner.optimize.budget import Meter
@@ -33,7 +34,8 @@ class Talk:
     def __post_init__(self) -> None:
         self.meter = Meter(self.budget, lambda: 0.0)
         place = endpoint(self.server.environment)
-        self.chat = Chat(place, "scripted-model", "proposer", self.meter, self.limits, self.waits.append)
+        self.stop = Event()
+        self.chat = Chat(place, MODEL, "proposer", self.meter, self.limits, self.stop, self.waits.append)
 
     def ask(self, schema: Any = SCHEMA) -> str:
         return self.chat.ask(MESSAGES, schema, 0.7)
@@ -166,6 +168,14 @@ def test_the_budgets_time_ends_a_question_too(server: Loopback) -> None:
     server.script.append(hangs())
     talk = Talk(server, Budget(seconds=0.3, dollars=None), Limits(seconds=500.0))
     assert talk.fails().trouble == "timeout"
+
+
+def test_a_person_ends_a_question_at_once(server: Loopback) -> None:
+    talk = script(server, hangs())
+    Timer(0.2, talk.stop.set).start()
+    failed = talk.fails()
+    assert (failed.trouble, "not asked further" in str(failed)) == ("timeout", True)
+    assert talk.spent.tokens_out == 64, "what it may have cost stays counted"
 
 
 def test_a_stream_that_is_no_json_is_malformed(server: Loopback) -> None:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from gate_tasks import SOFTMAX
+from gate_tasks import SOFTMAX, case, task
 from loopback import (
     KEY,
     MODEL,
@@ -27,7 +27,8 @@ from loopback import (
 from qrprof.planner.gate.records import Interval
 from qrprof.planner.optimize.budget import Meter
 from qrprof.planner.optimize.chat import Limits, endpoint, reserved_tokens
-from qrprof.planner.optimize.llm import LLM, MOST_FAILED, Adviser
+from qrprof.planner.optimize.lanes import split
+from qrprof.planner.optimize.llm import LLM, Adviser
 from qrprof.planner.optimize.prompt import build
 from qrprof.planner.optimize.records import Budget, BudgetSpent, Candidate, Known, Proposal
 from qrprof.profiler.errors import QrprofError
@@ -50,8 +51,8 @@ class Work:
         self.waits: list[float] = []
         self.meter = Meter(self.budget, lambda: 0.0)
         place = endpoint(self.server.environment)
-        self.llm = LLM(place, MODEL, self.meter, self.limits, self.waits.append)
-        self.adviser = Adviser(place, "scripted-adviser", self.meter, self.waits.append)
+        self.llm = LLM(place, MODEL, self.meter, self.limits, sleep=self.waits.append)
+        self.adviser = Adviser(place, "scripted-adviser", self.meter, sleep=self.waits.append)
 
 
 @pytest.fixture
@@ -116,6 +117,14 @@ def test_what_was_tried_before_is_no_proposal(server: Loopback) -> None:
     assert both.troubles[0][0] == "repeated"
 
 
+def test_on_a_plateau_a_proposal_may_be_for_one_lane(server: Loopback) -> None:
+    lanes = task("_softmax", case((16, 33), plain=(1, False)), case((4096, 512), plain=(1, False)))
+    one, two = judged(1, source(1)), judged(2, source(2))
+    known = Known(lanes, START, beam=((one,), (two,)), tried=(one, two), plateau=True)
+    (proposal,) = work(server, proposes(source(3))).llm.propose(known).proposals
+    assert (proposal.parent, proposal.lane) == (two.sha256, split(lanes)[1].name)
+
+
 def test_bolder_on_a_plateau(server: Loopback) -> None:
     llm = work(server, proposes(source(1)), proposes(source(2))).llm
     llm.propose(KNOWN)
@@ -172,14 +181,6 @@ def test_the_model_is_told_why_its_answer_could_not_be_used(server: Loopback) ->
     first, second, third = (one.prompt for one in server.asked)
     assert "could not be used\nthe model's code does not parse" in second
     assert "could not be used" not in first + third
-
-
-def test_a_model_that_gives_nothing_for_long_is_done(server: Loopback) -> None:
-    llm = work(server, *[says("no code")] * MOST_FAILED).llm
-    done = [llm.propose(KNOWN).done for _ in range(MOST_FAILED)]
-    assert done[:-1] == [None] * (MOST_FAILED - 1)
-    assert done[-1] is not None
-    assert f"nothing of use {MOST_FAILED} times" in done[-1]
 
 
 def test_a_key_that_is_not_accepted_is_for_a_person_to_mend(server: Loopback) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from qrprof.planner.gate.qr_task import built_in
 from qrprof.planner.gate.records import ArgSpec, Interval, TaskCase
-from qrprof.planner.optimize.prompt import LIMIT, build, for_adviser, parent_of
+from qrprof.planner.optimize.lanes import split
+from qrprof.planner.optimize.prompt import LIMIT, build, focus_of, for_adviser
 from qrprof.planner.optimize.records import Candidate, Known, Proposal
 
 START = "def candidate(self, dim, half_to_float):\n    return start(self)\n"
@@ -40,7 +41,7 @@ def test_the_proposer_is_told_the_calls_the_parent_and_what_is_known() -> None:
     )
     text = asked(known)
     assert "Op: aten::_softmax on a CPU" in text
-    assert "candidate(float32[16, 33], 1, False): 100.0 % of the op's time" in text
+    assert "candidate(float32[16, 33], 1, False): 100.0 % of the time" in text
     assert START in text
     assert "1. exp in place -> FAIL: an output differs by 3 units" in text
     for told in ("try one pass", "it takes 3.2 ms", "one warp a row"):
@@ -81,17 +82,35 @@ def test_nothing_is_told_of_how_answers_are_judged(messages: Any) -> None:
 # --- parents
 
 
+LANES = task("_softmax", case((16, 33), plain=(1, False)), case((4096, 512), plain=(1, False)))
+SMALL, LARGE = (lane.name for lane in split(LANES))
+
+
 def test_each_request_takes_another_parent_the_best_of_each_lane_first() -> None:
-    beam = ((tried(1, lane="small"), tried(2, lane="small")), (tried(3, lane="large"),))
-    known = Known(SOFTMAX, START, beam=beam)
-    chosen = [parent_of(known, turn) for turn in range(4)]
-    assert [one.number for one in chosen if one] == [1, 3, 2, 1]
+    one, two, three = (tried(number) for number in (1, 2, 3))
+    known = Known(LANES, START, beam=((one, two), (three, one)))
+    assert [focus_of(known, turn) for turn in range(4)] == [(one, ""), (three, ""), (two, ""), (one, "")]
     assert "made_by(3)" in asked(known, turn=1)
-    assert "try 3, for large" in asked(known, turn=1)
+
+
+def test_on_a_plateau_a_file_is_asked_for_one_lane_alone() -> None:
+    one, two = tried(1), tried(2)
+    known = Known(LANES, START, beam=((one,), (two,)), plateau=True)
+    assert [focus_of(known, turn) for turn in range(2)] == [(two, LARGE), (one, SMALL)]
+    text = asked(known)
+    assert "float32[4096, 512], 1, False): 100.0 %" in text
+    assert "float32[16, 33]" not in text
+    assert "For these calls alone" in text
+
+
+def test_a_file_for_one_lane_stays_one() -> None:
+    known = Known(LANES, START, beam=((tried(1, lane=SMALL),), ()))
+    assert focus_of(known, 0).lane == SMALL
+    assert f"try 1, for {SMALL}" in asked(known)
 
 
 def test_without_a_beam_the_start_is_the_parent() -> None:
-    assert parent_of(Known(SOFTMAX, START), 5) is None
+    assert focus_of(Known(SOFTMAX, START), 5) == (None, "")
 
 
 def test_on_a_plateau_another_parent_is_taken_and_something_bolder_asked_for() -> None:

@@ -5,6 +5,7 @@ Nothing is printed here: a command shows what comes, and so can any other view.
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -161,15 +162,21 @@ def agreed_endpoint(options: Options, *, yes: bool, confirm: Callable[[str], boo
     return place
 
 
-def proposer_of(start: Start, options: Options, place: Endpoint | None, meter: Meter | None) -> Proposer:
-    """A search draws alike whenever it goes on with the same optimization."""
+def proposer_of(
+    start: Start,
+    options: Options,
+    place: Endpoint | None,
+    meter: Meter | None,
+    stop: threading.Event | None = None,
+) -> Proposer:
+    """A search draws alike whenever it goes on with the same optimization; `stop` ends a question to a model."""
     if place is None or meter is None:
         return Search(start.source, rng=random.Random(start.id), beam=start.beam)
-    return LLM(place, str(options.model), meter)
+    return LLM(place, str(options.model), meter, stop=stop)
 
 
-def adviser_of(options: Options, place: Endpoint | None, meter: Meter) -> Adviser | None:
-    return ModelAdviser(place, options.adviser, meter) if place and options.adviser else None
+def adviser_of(options: Options, place: Endpoint | None, meter: Meter, stop: threading.Event) -> Adviser | None:
+    return ModelAdviser(place, options.adviser, meter, stop) if place and options.adviser else None
 
 
 def evaluator_of(options: Options, task: Task, say: Callable[[str], None]) -> AbstractContextManager[Evaluator]:
@@ -222,12 +229,12 @@ def run(
         with held as place_of_work:
             for event in optimize(
                 start,
-                proposer_of(start, options, place, meter),
+                proposer_of(start, options, place, meter, control.cancelled),
                 place_of_work,
                 journal,
                 meter,
                 control=control,
-                adviser=adviser_of(options, place, meter),
+                adviser=adviser_of(options, place, meter, control.cancelled),
                 lessons=fitting(journal, start.task, now.brief.device),
             ):
                 if event.kind == "ended":

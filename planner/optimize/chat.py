@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, Final
 
 from qrprof.planner.optimize.budget import Meter
@@ -56,7 +57,7 @@ def endpoint(environment: Mapping[str, str]) -> Endpoint:
 
     Raises QrprofError: exit code 3 where a key is missing, 2 where the address is none.
     """
-    url, key = environment.get("OPENAI_BASE_URL", ""), environment.get("OPENAI_API_KEY", "")
+    url, key = (environment.get(name, "").strip() for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"))
     if not key and not url:
         raise QrprofError(
             "no model can be asked: set OPENAI_API_KEY, or OPENAI_BASE_URL for a host of your own, "
@@ -79,7 +80,7 @@ def reserved_tokens(messages: Sequence[Message], schema: Mapping[str, Any] | Non
 
 
 class Chat:
-    """A model in one role. What its endpoint was found to refuse is not sent to it again."""
+    """A model in one role. What its endpoint was found to refuse is not sent to it again. `stop` ends a question."""
 
     def __init__(
         self,
@@ -88,14 +89,16 @@ class Chat:
         role: Role,
         meter: Meter,
         limits: Limits | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        stop: Event | None = None,
+        sleep: Callable[[float], object] | None = None,
     ) -> None:
         self.place = place
         self.model = model
         self.role = role
         self.meter = meter
         self.limits = limits or Limits()
-        self.sleep = sleep
+        self.stop = stop or Event()
+        self.sleep = sleep or self.stop.wait
         self.price = lookup(model)
         self.terms = Terms()
 
@@ -107,7 +110,7 @@ class Chat:
         messages = [{**message, "content": self.shown(message["content"])} for message in messages]
         until = time.monotonic() + min(self.limits.seconds, self.meter.seconds_left())
         failures = 0
-        while True:
+        while not self.stop.is_set():
             body = self.terms.body(self.model, messages, schema, temperature, self.limits.tokens_out)
             answer = self.tried(body, reserved_tokens(messages, schema), until)
             if answer.fault is None:
@@ -118,12 +121,14 @@ class Chat:
                 self.terms = other
                 continue
             failures += 1
-            self.wait(answer.fault, failures, until)
+            if not self.stop.is_set():
+                self.wait(answer.fault, failures, until)
+        raise Failed("timeout", f"{self.model} was not asked further")
 
     def tried(self, body: Mapping[str, Any], tokens_in: int, until: float) -> Received:
         """One request. What a broken one cost is not known, so it keeps what was reserved."""
         reserved = self.meter.reserve(self.role, tokens_in, self.limits.tokens_out, self.price)
-        answer = received(self.place, body, self.limits.tokens_out, until)
+        answer = received(self.place, body, self.limits.tokens_out, until, self.stop)
         if answer.fault is None:
             counted = tokens("".join((*answer.texts, *answer.refusals)))
             self.meter.settle(reserved, answer.tokens_in or tokens_in, answer.tokens_out or counted)

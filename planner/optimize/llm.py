@@ -1,8 +1,8 @@
 """A model as the proposer, and another one as its adviser."""
 
-import time
 from collections.abc import Callable
 from hashlib import sha256
+from threading import Event
 from typing import Final
 
 from qrprof.planner.optimize import prompt
@@ -14,7 +14,6 @@ from qrprof.planner.optimize.stream import Endpoint
 from qrprof.planner.optimize.tunables import tunables
 from qrprof.profiler.errors import QrprofError
 
-MOST_FAILED: Final = 6  # answers in a row that were none
 USUAL, BOLD = 0.7, 1.0  # temperatures
 ADVICE: Final = Limits(tokens_out=4096, seconds=120.0)
 
@@ -30,10 +29,10 @@ class LLM:
         model: str,
         meter: Meter,
         limits: Limits | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        stop: Event | None = None,
+        sleep: Callable[[float], object] | None = None,
     ) -> None:
-        self.chat = Chat(place, model, "proposer", meter, limits, sleep)
-        self.failed = 0  # in a row
+        self.chat = Chat(place, model, "proposer", meter, limits, stop, sleep)
         self.note = ""  # why the last answer was of no use
 
     def propose(self, known: Known) -> Proposed:
@@ -50,7 +49,6 @@ class LLM:
                 proposal = self.one(known, len(known.tried) + turn, taken)
             except (Failed, Unread) as failure:
                 troubles.append((failure.trouble, str(failure)))
-                self.failed += 1
                 self.note = str(failure) if isinstance(failure, Unread) else ""
             except BudgetSpent as spent:
                 if not proposals:
@@ -60,30 +58,32 @@ class LLM:
             else:
                 proposals.append(proposal)
                 taken.add(digest(proposal.source))
-                self.failed, self.note = 0, ""
-        done = (
-            f"{self.chat.model} gave nothing of use {self.failed} times in a row"
-            if self.failed >= MOST_FAILED
-            else None
-        )
-        return Proposed(tuple(proposals), troubles=tuple(troubles), done=None if proposals else done)
+                self.note = ""
+        return Proposed(tuple(proposals), troubles=tuple(troubles))
 
     def one(self, known: Known, turn: int, taken: set[str]) -> Proposal:
-        parent = prompt.parent_of(known, turn)
+        parent, lane = prompt.focus_of(known, turn)
         text = self.chat.ask(prompt.build(known, turn, self.note), SCHEMA, BOLD if known.plateau else USUAL)
         answer = read(text, prompt.source_of(known, parent))
         if digest(answer.source) in taken:
             raise Unread("repeated", "the model's file is one that was tried before")
         changed = answer.changed or "not said"
         made_from = parent.sha256 if parent is not None else None
-        return Proposal(answer.source, made_from, changed, answer.expects, settings(answer.source))
+        return Proposal(answer.source, made_from, changed, answer.expects, settings(answer.source), lane)
 
 
 class Adviser:
     """Says what to try, on a plateau."""
 
-    def __init__(self, place: Endpoint, model: str, meter: Meter, sleep: Callable[[float], None] = time.sleep) -> None:
-        self.chat = Chat(place, model, "adviser", meter, ADVICE, sleep)
+    def __init__(
+        self,
+        place: Endpoint,
+        model: str,
+        meter: Meter,
+        stop: Event | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        self.chat = Chat(place, model, "adviser", meter, ADVICE, stop, sleep)
 
     def advise(self, known: Known) -> str:
         """A few sentences; "" where there is no answer. Raises what `LLM.propose` does."""

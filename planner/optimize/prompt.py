@@ -7,11 +7,12 @@ judged beyond what a caller of the op could know. All of it is bounded; history 
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 from qrprof.planner.gate.records import ArgSpec, Task, TaskCase
 from qrprof.planner.gate.witness import ALLOWED
 from qrprof.planner.optimize.answer import FIELDS
+from qrprof.planner.optimize.lanes import part, split
 from qrprof.planner.optimize.records import Candidate, Known
 from qrprof.profiler import units
 from qrprof.profiler.readers.texts import mask
@@ -57,9 +58,8 @@ def build(known: Known, turn: int = 0, note: str = "") -> list[Message]:
     """The proposer's messages. `turn` numbers the requests, each takes another parent; `note`: why the last answer was
     of no use.
     """
-    parent = parent_of(known, turn)
-    source = source_of(known, parent)
-    before = [*task_sections(known), section(f"Parent: {standing(parent)}", f"```python\n{source}\n```")]
+    focus = focus_of(known, turn)
+    before = [*task_sections(known, focus.lane), shown("Parent", known, focus.parent)]
     after = [
         section("Lessons from elsewhere", bullets(known.lessons, LESSONS)),
         section("Advice", cut(known.advice, ADVICE)),
@@ -73,11 +73,8 @@ def build(known: Known, turn: int = 0, note: str = "") -> list[Message]:
 
 def for_adviser(known: Known) -> list[Message]:
     """The adviser's messages, about the best file so far."""
-    best = next(iter(parents(known)), None)
-    before = [
-        *task_sections(known),
-        section(f"Best so far: {standing(best)}", f"```python\n{source_of(known, best)}\n```"),
-    ]
+    best = next((one for one, _ in parents(known)), None)
+    before = [*task_sections(known, ""), shown("Best so far", known, best)]
     return messages(ADVISER, before, known, [section("Hints of the person", newest(known.hints, HINTS))])
 
 
@@ -91,20 +88,41 @@ def messages(role: str, before: Sequence[str], known: Known, after: Sequence[str
 # --- the parent
 
 
-def parents(known: Known) -> list[Candidate]:
-    """The beams' candidates, the best of each lane first, then the second ones."""
-    rows = zip_longest(*known.beam)
-    return [one for one in chain.from_iterable(rows) if one is not None]
+class Focus(NamedTuple):
+    """What a request is about: whose file is to be changed (None: the starting one), and for which lane ("": all)."""
+
+    parent: Candidate | None
+    lane: str
 
 
-def parent_of(known: Known, turn: int) -> Candidate | None:
-    """Whose file is to be changed: each in turn, from the best on; on a plateau from the second. None: the start."""
+def focus_of(known: Known, turn: int) -> Focus:
+    """Each of the parents in turn, from the best on. On a plateau from the second, and for one lane alone."""
     found = parents(known)
-    return found[(turn + known.plateau) % len(found)] if found else None
+    if not found:
+        return Focus(None, "")
+    parent, lane = found[(turn + known.plateau) % len(found)]
+    return Focus(parent, parent.lane or (lane if known.plateau else ""))
+
+
+def parents(known: Known) -> list[tuple[Candidate, str]]:
+    """The beams' candidates with the lane that each is good at: the best of each lane first, then the second ones.
+
+    One that is good at several comes once, but on a plateau for each of them.
+    """
+    names = [lane.name for lane in split(known.task)]
+    rows = zip_longest(*([(one, name) for one in beam] for beam, name in zip(known.beam, names, strict=False)))
+    found: dict[tuple[str, str], tuple[Candidate, str]] = {}
+    for one, lane in (pair for pair in chain.from_iterable(rows) if pair is not None):
+        found.setdefault((one.sha256, lane if known.plateau else ""), (one, lane))
+    return list(found.values())
 
 
 def source_of(known: Known, parent: Candidate | None) -> str:
     return (known.start if parent is None else parent.proposal.source).rstrip("\n")
+
+
+def shown(title: str, known: Known, parent: Candidate | None) -> str:
+    return section(f"{title}: {standing(parent)}", f"```python\n{source_of(known, parent)}\n```")
 
 
 def standing(parent: Candidate | None) -> str:
@@ -118,12 +136,14 @@ def standing(parent: Candidate | None) -> str:
 # --- the task
 
 
-def task_sections(known: Known) -> list[str]:
-    task = known.task
-    calls = "\n".join(f"- {call(task, case)}: {units.share(case.weight)} of the op's time" for case in task.development)
+def task_sections(known: Known, lane: str) -> list[str]:
+    task = part(known.task, lane)
+    calls = "\n".join(f"- {call(case)}: {units.share(case.weight)} of the time" for case in task.development)
+    alone = "\nFor these calls alone; other files serve the op's other calls." if lane else ""
     return [
         section(
-            f"Op: aten::{task.op} on {'a GPU' if task.device == 'cuda' else 'a CPU'}", f"{signature(task)}\n{calls}"
+            f"Op: aten::{task.op} on {'a GPU' if task.device == 'cuda' else 'a CPU'}",
+            f"{signature(task)}\n{calls}{alone}",
         ),
         section("Profile", bullets(known.feedback, FEEDBACK)),
     ]
@@ -133,7 +153,7 @@ def signature(task: Task) -> str:
     return f"def candidate({', '.join(task.arguments)}): ...\nCalls:" if task.arguments else "Calls:"
 
 
-def call(task: Task, case: TaskCase) -> str:
+def call(case: TaskCase) -> str:
     """`candidate(float32[16, 33], 1, False)`: of a task's case nothing but its form is told."""
     given = case.args([tensor(spec) for spec in case.tensors])
     return f"candidate({', '.join(one if isinstance(one, Form) else repr(one) for one in given)})"

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, Final
 
 from qrprof.planner.optimize.records import Trouble
 
+POLL_S: Final = 0.2  # between looks at whether to stop
 NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ProxyError"})
 SAID: Final = ("content", "refusal", "reasoning_content", "reasoning")  # the last two are not OpenAI's
 
@@ -61,13 +62,14 @@ class Received:
             self.tokens_in, self.tokens_out = usage.prompt_tokens or None, usage.completion_tokens or None
 
 
-def received(place: Endpoint, body: Mapping[str, Any], most: int, until: float) -> Received:
-    """The answer to `body`, of at most `most` pieces; `until` is a time of `time.monotonic`."""
+def received(place: Endpoint, body: Mapping[str, Any], most: int, until: float, stop: Event) -> Received:
+    """The answer to `body`, of at most `most` pieces; `until` is a time of `time.monotonic`, `stop` ends it sooner."""
     into = Received()
     left = max(until - time.monotonic(), 0.0)
     thread = Thread(target=receive, args=(place, body, most, left, into), daemon=True)
     thread.start()
-    thread.join(left)
+    while thread.is_alive() and not stop.is_set() and (left := until - time.monotonic()) > 0:
+        thread.join(min(left, POLL_S))
     if thread.is_alive():
         into.abandoned = True
         return Received(fault=Fault("timeout"))
