@@ -105,18 +105,19 @@ class Server:
     def __init__(self, device: str, folder: str, options: list[str]) -> None:
         self.workers = workers_on(device, layer_for("a candidate", UNSANDBOXED in options))
         self.place = place_of(device, Path(folder, WAITING))
-        self.op = ""
+        self.kept: set[str] = set()  # texts of files
         self.open = ExitStack()
 
     def evaluate(self, text: str) -> Evaluation:
         job = job_in(text)
-        return run(job, self.workers_for(job.task.op), self.place)
+        return run(job, self.workers_for(job), self.place)
 
-    def workers_for(self, op: str) -> Workers:
-        """Those of the stock op are kept as long as it is the same."""
-        if op != self.op:
+    def workers_for(self, job: Job) -> Workers:
+        """Those of the stock op, and for previews of the parent, are kept as long as they are the same."""
+        kept = {stock_source(job.task.op)} | ({job.parent} if job.parent and job.rung == "preview" else set())
+        if kept != self.kept:
             self.open.close()
-            self.op, self.pool = op, Pool(self.workers, frozenset({stock_source(op)}), self.open)
+            self.kept, self.pool = kept, Pool(self.workers, frozenset(kept), self.open)
         return self.pool
 
 
