@@ -254,12 +254,18 @@ def amdahl(found: Partition, changes: Sequence[Change]) -> float | None:
     """Speedup of the step if the partition's rows of the changed parts took their new times, and nothing else moved."""
     if found.withheld:
         return None
+    old, new = found.rows["ns"], rows_ns(found, changes)
+    moved = old != new
+    total = found.recorded_ns if found.step_ns is None else found.step_ns
+    return combined_x(total, old[moved].tolist(), new[moved].tolist())
+
+
+def rows_ns(found: Partition, changes: Sequence[Change]) -> "pd.Series[float]":
+    """What the partition's rows would take, each by its own share of the changed parts."""
     kept = np.ones(len(found.rows))
     for change in changes:
         kept *= 1 - change.part.shares * (1 - change.factor)
-    old = found.rows["ns"].to_numpy()[kept != 1]
-    total = found.recorded_ns if found.step_ns is None else found.step_ns
-    return combined_x(total, old.tolist(), (old * kept[kept != 1]).tolist())
+    return found.rows["ns"] * kept
 
 
 def speedup(old: float, new: float) -> float:

@@ -24,6 +24,7 @@ class Entry(NamedTuple):
 COMMANDS = (
     Entry("trace", "qrprof.tui.commands.trace", "Run a PyTorch program and record what its steps do."),
     Entry("import", "qrprof.tui.commands.import_", "Take over traces of other profilers as a run."),
+    Entry("tui", "qrprof.tui.commands.tui", "Look at a run in the terminal."),
     Entry("runs", "qrprof.tui.commands.runs", "List the recorded runs."),
     Entry("rank", "qrprof.tui.commands.rank", "Rank what, if it were faster, would make the step faster."),
     Entry("show", "qrprof.tui.commands.show", "Show one row of the ranking in full."),
@@ -88,7 +89,11 @@ class LazyGroup(click.Group):
 def cli(ctx: click.Context) -> None:
     """Profile an unmodified PyTorch program and learn which kernel, if faster, would make the whole program faster."""
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        show = importlib.import_module("qrprof.tui.commands.tui")
+        if show.wanted():
+            ctx.invoke(show.command)
+        else:
+            click.echo(ctx.get_help())
 
 
 def usage_line(error: click.ClickException) -> str:

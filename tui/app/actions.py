@@ -54,7 +54,7 @@ class Action:
     """What a person can do. The app, or the view shown, has a method `action_<id>`."""
 
     id: str
-    key: str  # as Textual names it; several are separated by commas
+    key: str  # a character, or a name such as escape or comma; several are separated by commas
     label: str  # a word or two, for the footer
     help: str  # a sentence without its full stop
     views: tuple[str, ...] = RUN_VIEWS
@@ -63,6 +63,11 @@ class Action:
 
 
 EVERYWHERE: Final = (*RUN_VIEWS, START)
+
+OF_START: Final = (
+    Action("trace", "1", "trace a script", "Trace a script, and open the run", (START,), footer=True),
+    Action("open_example", "2", "example", "Open the run of an example on a GPU", (START,), footer=True),
+)
 
 GENERAL: Final = (
     Action("bottlenecks", "1", "bottlenecks", "Show where the step goes, and what it would gain"),
@@ -75,7 +80,7 @@ GENERAL: Final = (
     Action("last", "G", "last", "Go to the last row", TABLES, has_rows),
     Action(
         "find",
-        "slash",
+        "/",
         "filter",
         "Keep rows as you type: a part of a name, kind:gap, share>2",
         enabled=has_rows,
@@ -90,10 +95,13 @@ GENERAL: Final = (
     Action("export", "x", "export", "Write what the view shows to a .csv, .json or .svg file", enabled=has_rows),
     Action("edit", "e", "edit", "Open the row's source line in $EDITOR", enabled=has_place),
     Action("reload", "r", "reload", "Read the run again"),
+)
+
+CLOSING: Final = (
     Action("theme", "t", "theme", "Change between dark, light and the terminal's own colours", EVERYWHERE),
     Action(
         "help",
-        "question_mark",
+        "?",
         "help",
         "Show the keys of this view; type to find one, enter does it",
         EVERYWHERE,
@@ -117,20 +125,54 @@ OF_BOTTLENECKS: Final = (
         "s",
         "sort",
         "Sort by the next column (or click a header; again: the other way)",
-        (BOTTLENECKS,),
+        TABLES,
         has_rows,
         footer=True,
     ),
-    Action("reverse", "S", "reverse", "Sort the other way round", (BOTTLENECKS,), has_rows),
+    Action("reverse", "S", "reverse", "Sort the other way round", TABLES, has_rows),
 )
 
-OF_TIMELINE: Final[tuple[Action, ...]] = ()
+OF_TIMELINE: Final = (
+    Action("zoom_in", "w,+,=", "zoom in", "Zoom in (also the mouse wheel)", (TIMELINE,), has_rows, footer=True),
+    Action("zoom_out", "s,-", "zoom out", "Zoom out", (TIMELINE,), has_rows, footer=True),
+    Action("earlier", "a,h,left", "earlier", "Move to earlier times (also a drag)", (TIMELINE,), has_rows),
+    Action("later", "d,l,right", "later", "Move to later times", (TIMELINE,), has_rows),
+    Action("whole", "0", "all", "Show all of the trace", (TIMELINE,), has_rows, footer=True),
+    Action("centre", "f", "centre", "Show what is picked in the middle", (TIMELINE,), has_rows),
+    Action("fit", "F", "fit", "Zoom to what is picked", (TIMELINE,), has_rows),
+    Action("previous_span", "comma", "span before", "Pick the span before on this line", (TIMELINE,), has_rows),
+    Action("next_span", ".", "next span", "Pick the next span on this line", (TIMELINE,), has_rows),
+    Action("longer_gap", "[", "longer gap", "Pick the next longer gap", (TIMELINE,), has_rows),
+    Action(
+        "shorter_gap",
+        "]",
+        "next gap",
+        "Pick the longest gap, then the next shorter one",
+        (TIMELINE,),
+        has_rows,
+        footer=True,
+    ),
+    Action("lane_down", "j,down", "line down", "Go to the line below", (TIMELINE,), has_rows),
+    Action("lane_up", "k,up", "line up", "Go to the line above", (TIMELINE,), has_rows),
+)
 
-OF_LAUNCHES: Final[tuple[Action, ...]] = ()
+OF_LAUNCHES: Final = (
+    Action(
+        "by", "b", "by op/work", "Change between rows by op and by what is launched", (LAUNCHES,), has_rows, footer=True
+    ),
+)
 
 OF_PANELS: Final[tuple[Action, ...]] = ()
 
-ACTIONS: Final[tuple[Action, ...]] = (*GENERAL, *OF_BOTTLENECKS, *OF_TIMELINE, *OF_LAUNCHES, *OF_PANELS)
+ACTIONS: Final[tuple[Action, ...]] = (
+    *OF_START,
+    *GENERAL,
+    *OF_BOTTLENECKS,
+    *OF_TIMELINE,
+    *OF_LAUNCHES,
+    *OF_PANELS,
+    *CLOSING,
+)
 
 
 def actions_of(view: str) -> Iterator[Action]:

@@ -1,78 +1,354 @@
 """The app: the views of a run, one selection for all of them, and the keys of the table of actions."""
 
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual import on, work
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.dom import DOMNode
+from textual.events import Resize
+from textual.message import Message
 from textual.widgets import ContentSwitcher, Static
 
-from qrprof.tui.app.actions import ACTIONS, Action, State, named
+from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.store import find_run
+from qrprof.tui.app import chrome
+from qrprof.tui.app.actions import ACTIONS, RUN_VIEWS, START, Action, State
+from qrprof.tui.app.bar import FIND, SAVE, TRACE, WHAT_IF, Bar
+from qrprof.tui.app.export import export, markdown, tsv
+from qrprof.tui.app.glyphs import Glyphs
+from qrprof.tui.app.outside import editor_command, run_suspended, to_local_clipboard, trace_command
 from qrprof.tui.app.session import NOTHING, Selection, Session
-from qrprof.tui.app.views import Selected, View
+from qrprof.tui.app.shell import Shell
+from qrprof.tui.app.state import Kept
+from qrprof.tui.app.views import Selected, Shown, View
 from qrprof.tui.app.views.bottlenecks import Bottlenecks
+from qrprof.tui.app.views.compare import RunChooser, runs_beside
+from qrprof.tui.app.views.launches import LaunchesView
+from qrprof.tui.app.views.panels import PanelsView
+from qrprof.tui.app.views.start import EXAMPLE, Start
+from qrprof.tui.app.views.timeline import TimelineView
 
 SMALLEST: Final = (60, 16)  # columns and lines
-VIEWS: Final[tuple[type[View[Any]], ...]] = (Bottlenecks,)
 
 
-def bindings() -> Iterator[Binding]:
-    for action in ACTIONS:
-        yield Binding(action.key, f"act('{action.id}')", action.label, show=action.footer, id=action.id)
+def views(glyphs: Glyphs, sort: str) -> tuple[View[Any], ...]:
+    """Of a run, in the order of their keys."""
+    return Bottlenecks(glyphs, sort), TimelineView(glyphs), LaunchesView(glyphs), PanelsView(glyphs)
 
 
-class QrprofApp(App[None]):
-    """Shows one run."""
+class QrprofApp(Shell):
+    """Shows a run of the working folder `root`, or the start screen where `session` is None."""
 
     TITLE = "qrprof"
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings())
+    CSS_PATH = "app.tcss"
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (80, "-normal"), (120, "-wide")]  # type: ignore[misc]  # Textual says it is one of an instance
 
-    def __init__(self, session: Session | None) -> None:
-        super().__init__()
-        self.session = session
+    class Reread(Message):
+        """A run was read: its session, or why it cannot be."""
+
+        def __init__(self, session: Session, problem: str | None) -> None:
+            super().__init__()
+            self.session, self.problem = session, problem
+
+    def __init__(
+        self,
+        session: Session | None,
+        root: Path,
+        *,
+        actions: Sequence[Action] = ACTIONS,
+        glyphs: Glyphs | None = None,
+        kept: Kept | None = None,
+    ) -> None:
+        kept = kept or Kept()
+        super().__init__(actions, glyphs or Glyphs(), kept.theme)
+        self.session, self.root = session, root
         self.other: Session | None = None
-        self.selection: Selection = NOTHING
+        self.others: Sequence[Path] = ()  # runs to compare with
+        self.selection = Selection(kept.key) if kept.key else NOTHING
+        self.filter_text = kept.filter
+        self.first_view = kept.view if kept.view in RUN_VIEWS else RUN_VIEWS[0]
+        self.panes = {view.VIEW: view for view in views(self.glyphs, kept.sort)}
+
+    def kept(self) -> Kept:
+        """What is to survive a restart."""
+        bottlenecks = self.query_one(Bottlenecks)
+        return Kept(
+            view=self.shown if self.shown in RUN_VIEWS else "",
+            key=self.selection.key or "",
+            sort=("" if bottlenecks.descending else "-") + bottlenecks.sort,
+            filter=self.filter_text,
+            theme=self.theme,
+        )
+
+    # --- the screen
 
     def compose(self) -> ComposeResult:
         yield Static("", id="header", markup=False)
-        with ContentSwitcher(id="views", initial=VIEWS[0].VIEW):
-            for view in VIEWS:
-                yield view()
+        yield Static("", id="tabs", markup=False)
+        with ContentSwitcher(id="views", initial=START):
+            yield Start()
+            yield from self.panes.values()
+        yield Static("", id="status", markup=False)
+        yield Bar()
+        yield Static("", id="keys", markup=False)
+        yield Static("", id="small", markup=False)
 
     def on_mount(self) -> None:
-        self.open_view(VIEWS[0].VIEW)
+        self.screen.set_class(self.glyphs.ascii, "-ascii")
+        if self.session:
+            self.open_session(self.session)
+        else:
+            self.refresh_lines()
+
+    @on(Resize)
+    def fit(self, event: Resize) -> None:
+        small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]
+        self.screen_stack[0].set_class(small, "-small")
+        have, need = (f"{width} x {height}" for width, height in (event.size, SMALLEST))
+        self.screen_stack[0].query_one("#small", Static).update(f"The terminal is {have}; qrprof needs {need}. q: quit")
+        self.refresh_lines()
+
+    @property
+    def small(self) -> bool:
+        return self.screen_stack[0].has_class("-small")
+
+    @property
+    def shown(self) -> str:
+        """The name of the view on the screen."""
+        return self.screen_stack[0].query_one("#views", ContentSwitcher).current or START
+
+    @property
+    def view(self) -> View[Any] | None:
+        return self.panes.get(self.shown)
+
+    def refresh_lines(self) -> None:
+        """Header, tabs, status and keys, of what is shown now."""
+        screen, width = self.screen_stack[0], self.size.width - 2
+        lines = {part: screen.query_one(f"#{part}", Static) for part in ("header", "tabs", "status", "keys")}
+        title = f"run {self.session.title()}" if self.session else f"qrprof in {self.root}"
+        lines["header"].update(self.glyphs.middle(title, width))
+        lines["tabs"].update(chrome.tabs((one for one in self.possible() if one.id in RUN_VIEWS), self.shown))
+        status = self.status_line()
+        lines["status"].update(self.glyphs.middle(status, width))
+        lines["status"].set_class(bool(status), "-said")
+        lines["keys"].update(chrome.keys(self.possible(), self.state(), width))
+
+    def status_line(self) -> str:
+        view = self.view
+        if view is None:
+            return ""
+        hits = view.hits() if self.filter_text else None
+        found = [f"filter {self.filter_text}: {hits[0]} of {hits[1]}"] if hits else []
+        return "; ".join([*found, *filter(None, [view.status()])])
 
     # --- views
 
-    @property
-    def view(self) -> View[Any]:
-        """The one that is shown."""
-        switcher = self.query_one("#views", ContentSwitcher)
-        return self.query_one(f"#{switcher.current}", View)
+    def open_session(self, session: Session) -> None:
+        self.session = session
+        self.others = runs_beside(self.root, session.folder)
+        self.open_view(self.shown if self.shown in self.panes else self.first_view)
 
     def open_view(self, name: str) -> None:
-        self.query_one("#views", ContentSwitcher).current = name
-        if self.session:
-            self.view.open(self.session, self.other)
+        if self.session is None or name not in self.panes:
+            return
+        view = self.panes[name]
+        self.screen_stack[0].query_one("#views", ContentSwitcher).current = name
+        view.open(self.session, self.other)
+        if view.ready:
+            self.hand_over(view)
+        self.refresh_lines()
+
+    def hand_over(self, view: View[Any]) -> None:
+        """Give a view what holds for all of them."""
+        view.filter(self.filter_text)
+        view.select(self.selection)
+        view.focus_content()
+
+    @on(View.Drawn)
+    def drawn(self, message: View.Drawn) -> None:
+        if message.view is self.view and self.screen is self.screen_stack[0]:
+            self.hand_over(message.view)
+
+    @on(View.Changed)
+    def changed(self) -> None:
+        self.refresh_lines()
 
     def on_selected(self, message: Selected) -> None:
         self.selection = message.selection
+        self.refresh_lines()
 
-    # --- actions
+    # --- what can be done
 
     def state(self) -> State:
-        return State(view=self.view.VIEW, loaded=self.view.ready, selection=self.selection, place=self.view.place())
+        view = self.view
+        return State(
+            view=self.shown,
+            loaded=view is not None and view.ready,
+            selection=self.selection,
+            filter=self.filter_text,
+            place=view.place() if view and view.ready else None,
+            compared=self.other is not None,
+            others=len(self.others),
+        )
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "act" or self.view.VIEW in named(str(parameters[0])).views
+    def doer(self, action: Action) -> DOMNode:
+        view = self.view
+        return view if view and hasattr(view, f"action_{action.id}") else self
 
-    async def action_act(self, action_id: str) -> None:
-        await self.do(named(action_id))
+    # --- actions of the app, as the table has them
 
-    async def do(self, action: Action) -> None:
-        """Do it, in the view or in the app; where it cannot be done, say why."""
-        if reason := action.enabled(self.state()):
-            self.notify(f"{action.label}: {reason}", markup=False)
+    def action_bottlenecks(self) -> None:
+        self.open_view("bottlenecks")
+
+    def action_timeline(self) -> None:
+        self.open_view("timeline")
+
+    def action_launches(self) -> None:
+        self.open_view("launches")
+
+    def action_panels(self) -> None:
+        self.open_view("panels")
+
+    def action_find(self) -> None:
+        self.ask(FIND, "filter", self.filter_text, "a part of a name, kind:gap, share>2")
+
+    def action_what_if(self) -> None:
+        self.ask(WHAT_IF, "what if", self.query_one(Bottlenecks).what_if, "linalg_qr=4x launch=0 gap:data=0")
+
+    def ask(self, purpose: str, label: str, text: str, hint: str) -> None:
+        self.query_one(Bar).ask(purpose, label, text, hint)
+
+    @on(Bar.Typed)
+    def typed(self, message: Bar.Typed) -> None:
+        if message.purpose == FIND:
+            self.set_filter(message.text)
+        elif message.purpose == WHAT_IF:
+            self.query_one(Bottlenecks).suppose(message.text)
+        if message.done:
+            self.close_bar()
+            if message.purpose == SAVE:
+                self.save(message.text)
+            elif message.purpose == TRACE:
+                self.trace(message.text)
+
+    def close_bar(self) -> None:
+        self.query_one(Bar).close()
+        if self.view:
+            self.view.focus_content()
+
+    def set_filter(self, text: str) -> None:
+        self.filter_text = text
+        if self.view and self.view.ready:
+            self.view.filter(text)
+        self.refresh_lines()
+
+    def action_clear(self) -> None:
+        """Close the bar with what was typed in it; else what the view has open; else drop the filter."""
+        dropped = self.query_one(Bar).purpose
+        if dropped:
+            self.close_bar()
+        elif not (self.view and self.view.close()):
+            dropped = FIND
+        if dropped == FIND:
+            self.set_filter("")
+        elif dropped == WHAT_IF:
+            self.query_one(Bottlenecks).suppose("")
+
+    # --- runs
+
+    @on(Start.Chosen)
+    async def chosen(self, message: Start.Chosen) -> None:
+        await self.do(self.by_id[message.action])
+
+    def action_reload(self) -> None:
+        if self.session:
+            self.read(Session(self.session.folder, self.session.number))
+
+    def action_open_example(self) -> None:
+        self.read(Session(EXAMPLE))
+
+    @work(thread=True, exclusive=True, exit_on_error=False, group="read")
+    def read(self, session: Session) -> None:
+        """Read a run; the one that is open stays where that fails."""
+        self.post_message(self.Reread(session, session.problem()))
+
+    @on(Reread)
+    def reread(self, message: Reread) -> None:
+        if message.problem:
+            self.say(message.problem, problem=True)
+        else:
+            self.open_session(message.session)
+
+    def action_compare(self) -> None:
+        if self.other:
+            self.compare_with(None)
+        else:
+            self.push_screen(RunChooser(self.others), self.compare_with)
+
+    def compare_with(self, folder: Path | None) -> None:
+        self.other = Session(folder) if folder else None
+        self.open_view(self.shown)
+
+    def action_trace(self) -> None:
+        self.ask(TRACE, "qrprof trace", "", "SCRIPT and its arguments")
+
+    def trace(self, text: str) -> None:
+        """Trace a script on the person's terminal, then open its run."""
+        try:
+            words = shlex.split(text)
+            if not words:
+                return
+            run_suspended(self, trace_command(words), self.root, wait=True)
+            self.read(Session(find_run(self.root, None)))
+        except SuspendNotSupported:
+            self.say(f"the terminal cannot be handed over; type: qrprof trace {text}", problem=True)
+        except (QrprofError, OSError, ValueError) as error:
+            self.say(f"not traced: {error}", problem=True)
+
+    # --- what is shown, elsewhere
+
+    def table(self) -> Shown:
+        return self.view.table() if self.view else Shown([], [])
+
+    def action_copy_row(self) -> None:
+        row = self.view.row() if self.view else None
+        if row is None:
+            self.say("no row is selected")
+        else:
+            self.copy(tsv(row), "the row")
+
+    def action_copy_view(self) -> None:
+        self.copy(markdown(self.table()), f"the {self.shown} view")
+
+    def copy(self, text: str, what: str) -> None:
+        self.copy_to_clipboard(text)
+        self.say(f"copied {what}, {len(text)} characters (some terminals refuse to be asked)")
+        self.run_worker(lambda: to_local_clipboard(text), thread=True, exit_on_error=False)
+
+    def action_export(self) -> None:
+        self.picture = self.export_screenshot(title=f"qrprof {self.shown}")
+        self.ask(SAVE, "export to", f"qrprof-{self.shown}.csv", "a file that ends in .csv, .json or .svg")
+
+    def save(self, text: str) -> None:
+        path = self.root / Path(text.strip()).expanduser()
+        try:
+            export(path, self.table(), self.picture)
+        except QrprofError as error:
+            self.say(str(error), problem=True)
+        else:
+            self.say(f"wrote {path}")
+
+    def action_edit(self) -> None:
+        place = (self.view.place() if self.view else None) or ""
+        command = editor_command(place, os.environ)
+        if command is None:
+            self.copy(place, f"{place}, since $EDITOR is not set")
             return
-        owner = self.view if hasattr(self.view, f"action_{action.id}") else self
-        await self.run_action(action.id, owner)
+        try:
+            run_suspended(self, command, self.root, wait=False)
+        except (SuspendNotSupported, OSError) as error:
+            self.copy(place, f"{place}, since {command[0]} cannot be started ({error})")

@@ -1,10 +1,13 @@
 """What is open: one process of a run, and all that is computed of it, once and when it is first asked for."""
 
+import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Final
+
+from qrprof.profiler import units
 
 if TYPE_CHECKING:
     from qrprof.planner.replay.model import Model
@@ -48,6 +51,26 @@ class Session:
         from qrprof.profiler.load import load_run
 
         return load_run(self.folder, self.number)
+
+    def problem(self) -> str | None:
+        """Why the run cannot be read; None where it can."""
+        from qrprof.profiler.errors import QrprofError
+
+        try:
+            with self.lock:
+                self.loaded  # noqa: B018 - asking is reading
+            return None
+        except QrprofError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - whatever a broken file does, it is said in a sentence
+            return f"{self.folder} cannot be read: {type(error).__name__}: {error}"
+
+    def title(self) -> str:
+        """The run by its name, and once it is read its program and step."""
+        if "loaded" not in vars(self):
+            return self.folder.name
+        process = f", rank {self.run.rank} of {self.run.world_size}" if self.run.world_size > 1 else ""
+        return f"{self.folder.name}: {shlex.join(self.run.command)}{process}, step {units.time(self.run.step_ns())}"
 
     @property
     def run(self) -> "RunInfo":

@@ -1,7 +1,7 @@
 """What all views of a run have in common."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -48,6 +48,13 @@ class View(Vertical, Generic[Loaded]):
     class Changed(Message):
         """What the view shows, or what can be done in it, is another."""
 
+    class Drawn(Message):
+        """A run that was loaded is shown."""
+
+        def __init__(self, view: "View[Any]") -> None:
+            super().__init__()
+            self.view = view
+
     class Answered(Message):
         """A worker's result: `loaded`, or why there is none."""
 
@@ -90,8 +97,16 @@ class View(Vertical, Generic[Loaded]):
         """file:line of what is selected."""
         return None
 
+    def status(self) -> str:
+        """What is to be known of it beside the filter, on one line."""
+        return ""
+
     def filter(self, text: str) -> None:
         """Keep or mark what matches."""
+
+    def close(self) -> bool:
+        """Close what is open in it, such as details; False where nothing is."""
+        return False
 
     def hits(self) -> tuple[int, int] | None:
         """How many match the filter, of how many."""
@@ -136,7 +151,15 @@ class View(Vertical, Generic[Loaded]):
             self.ready = True
             self.remove_class("-waiting")
             self.show(message.loaded)  # type: ignore[arg-type]  # what its own `load` returned
+            self.call_after_refresh(self.post_message, self.Drawn(self))  # now it has its size
         self.post_message(self.Changed())
+
+    def focus_content(self) -> None:
+        """Give the keys to what the person moves in."""
+        for widget in self.query("*"):
+            if widget.focusable:
+                widget.focus()
+                return
 
     def wait(self, why: str) -> None:
         self.add_class("-waiting")

@@ -1,0 +1,36 @@
+"""The lines around a view: tabs, keys, and a status cut to the screen."""
+
+from collections.abc import Iterable
+
+from textual.content import Content
+from textual.style import Style
+
+from qrprof.tui.app.actions import Action, State
+from qrprof.tui.app.keymap import keys_of
+
+
+def button(action: Action, style: Style) -> Style:
+    """The style of words that do the action when they are clicked."""
+    return style + Style.from_meta({"@click": f"app.act('{action.id}')"})
+
+
+def tabs(actions: Iterable[Action], shown: str) -> Content:
+    """The views by number, that which is shown in brackets."""
+    parts = []
+    for action in actions:
+        here = action.id == shown
+        words = f"{keys_of(action)} {action.label}"
+        parts.append((f"[{words}]" if here else f" {words} ", button(action, Style(bold=here, reverse=here))))
+    return Content.assemble(*parts)
+
+
+def keys(actions: Iterable[Action], state: State, width: int) -> Content:
+    """The actions of the footer that have room; dim: not now."""
+    parts: list[str | tuple[str, Style]] = []
+    room = width
+    for action in actions:
+        words = f"{keys_of(action)} {action.label}"
+        if action.footer and len(words) <= room:
+            parts += [(words, button(action, Style(dim=action.enabled(state) is not None))), "  "]
+            room -= len(words) + 2
+    return Content.assemble(*parts)
