@@ -4,12 +4,10 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from qrprof.planner.gate.records import Task, TaskCase
 from qrprof.planner.optimize.records import Candidate
 
-STEP: Final = 4  # a lane's largest inputs have less than so many times the elements of the smallest that it may have
 Box = tuple[str, tuple[int, ...], tuple[int, ...]]  # dtype, and the smallest and largest sizes
 
 
@@ -21,11 +19,16 @@ class Lane:
 
 
 def split(task: Task) -> tuple[Lane, ...]:
-    """The task's lanes, the smallest inputs first: cases of one dtype and number of sizes that are alike in size."""
+    """The task's lanes, the smallest inputs first.
+
+    Cases of one are of one dtype and as many sizes, and their elements lie between the same two powers of 4: sizes of
+    square matrices differ by less than a factor of 2.
+    """
     groups: dict[tuple[str, int, int], list[TaskCase]] = defaultdict(list)
     for case in task.development:
         dtype, sizes = key_of(task, case)
-        groups[dtype, len(sizes), int(math.log(max(1, math.prod(sizes)), STEP))].append(case)
+        power_of_4 = (math.prod(sizes).bit_length() - 1) // 2
+        groups[dtype, len(sizes), power_of_4].append(case)
     ordered = [tuple(groups[key]) for key in sorted(groups)]
     if len(ordered) == 1:
         return (Lane("", ordered[0], boxes_of(task, ordered[0])),)
@@ -35,6 +38,8 @@ def split(task: Task) -> tuple[Lane, ...]:
 
 def key_of(task: Task, case: TaskCase) -> tuple[str, tuple[int, ...]]:
     """The dtype and the sizes that a lane is chosen by: of the first tensor, without a batch that may be smaller."""
+    if not case.tensors:
+        return "", ()
     spec = case.tensors[0]
     return spec.dtype, spec.shape[first_size(task, len(spec.shape)) :]
 
