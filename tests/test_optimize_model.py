@@ -129,6 +129,8 @@ def test_no_key_is_in_the_ledger_or_an_event(studio: Studio) -> None:
     ]
     events = studio.run(feedback=(f"annotation {other}",))
     assert len(records(events, "trouble")) >= 3
+    studio.bench.journal.add_hint("test", f"my key is {KEY}, try tiles")
+    assert studio.bench.journal.hints("test") == ["my key is [masked], try tiles"]
     for secret in (KEY, other):
         assert secret not in str(records(events, "trouble") + records(events, "proposed") + records(events, "ended"))
         assert secret not in str([one.body for one in studio.server.asked])

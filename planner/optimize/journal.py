@@ -216,9 +216,11 @@ class Journal:
         return [Event(row["kind"], json.loads(row["record"]), row["at"]) for row in rows]
 
     def add_hint(self, optimization: str, text: str) -> None:
-        """Of a person, for the next proposals."""
+        """Of a person, for the next proposals; what looks like a secret is masked."""
+        from qrprof.profiler.readers.texts import mask  # which imports pandas
+
         with self.written() as connection:
-            values = (optimization, text, self.stamp())
+            values = (optimization, mask(text), self.stamp())
             connection.execute("INSERT INTO hints (optimization, text, at) VALUES (?, ?, ?)", values)
 
     def hints(self, optimization: str) -> list[str]:
