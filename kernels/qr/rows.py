@@ -32,11 +32,14 @@ def compiles(device: torch.device) -> bool:
 
 @functools.lru_cache
 def kernel(config: Rows, device: torch.device, *, profiled: bool) -> Any:
-    source = files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
     macros = {"ROWS": config.each, "THREADS": config.threads, "CLUSTER": config.cluster}
     options = [f"-D{name}={value}" for name, value in macros.items()] + ["-DPROFILE"] * profiled
     with torch.cuda.device(device):
-        return torch.cuda._compile_kernel(source, NAME, nvcc_options=options)
+        return torch.cuda._compile_kernel(source(), NAME, nvcc_options=options)
+
+
+def source() -> str:
+    return files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
 
 
 def factor_leaf(

@@ -58,10 +58,17 @@ def with_settings(source: str, settings: Mapping[str, object]) -> str:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         begin = starts[node.lineno - 1] + node.col_offset
-        places.append((begin, starts[node.end_lineno - 1] + node.end_col_offset, repr(value).encode()))
+        places.append((begin, starts[node.end_lineno - 1] + node.end_col_offset, written(value).encode()))
     for begin, end, text in sorted(places, reverse=True):
         data = data[:begin] + text + data[end:]
     return data.decode()
+
+
+def written(value: object) -> str:
+    """A literal; a dict with a line for each key."""
+    if not isinstance(value, dict):
+        return repr(value)
+    return "{\n" + "".join(f"    {key!r}: {held!r},\n" for key, held in value.items()) + "}"
 
 
 def assignments(source: str) -> dict[str, list[ast.expr]]:
