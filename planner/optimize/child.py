@@ -19,7 +19,7 @@ from qrprof.planner.gate.sandbox import PASSED_ON, installed
 
 WAITING: Final = "waiting"
 UNSANDBOXED: Final = "--allow-unsandboxed"
-COMMAND: Final = (sys.executable, "-P", "-m", "qrprof.planner.optimize.job")
+COMMAND: Final = (sys.executable, "-P", "-u", "-m", "qrprof.planner.optimize.job")
 OWN: Final = frozenset({"HOME", "USER", "LOGNAME", "QRPROF_CACHE", "XDG_CACHE_HOME"})  # beyond what a candidate gets
 LOOK_S: Final = 0.1  # between two looks for an answer
 END_S: Final = 10.0  # until the keepers of its candidates have ended these, and are gone
