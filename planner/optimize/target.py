@@ -1,63 +1,163 @@
 """Which op of a run to make faster: the first of the ranking that is worth it and that the gate can judge, and why."""
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
+from qrprof.planner.counts import ELEMENTWISE
 from qrprof.planner.gate.records import Task
-from qrprof.planner.optimize.records import Budget, Stakes
+from qrprof.planner.optimize.budget import texts
+from qrprof.planner.optimize.records import Budget, ProposerName, Stakes, Usage
 from qrprof.planner.targets import Target
 from qrprof.profiler import units
-from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.errors import Exit, QrprofError
+
+WORTH: Final = 0.05  # of a step: a smaller gain does not pay for a kernel of one's own
+NEAREST: Final = 3
+SHOWN: Final = 3  # reasons
+
+TaskOf = Callable[[str], Task]  # of an op's key; raises QrprofError where the gate cannot judge it
+
+
+@dataclass(frozen=True)
+class Step:
+    """A mean step of the run."""
+
+    ns: float
+    noise: float | None  # a fraction of it; None: not measured
+
+    @property
+    def seen_ns(self) -> float:
+        """A gain that is smaller could not be told from noise."""
+        return 2 * (self.noise or 0.0) * self.ns
 
 
 @dataclass(frozen=True)
 class Chosen:
     target: Target
     task: Task
-    stakes: Stakes
+    stakes: Stakes | None  # None: what it could gain is not known
+    step: Step
     why: str  # one sentence
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """No target is worth it: the reason with numbers, one sentence."""
+    """No target is worth it; `why` is one sentence with numbers."""
 
     why: str
 
 
 def choose(
     targets: Sequence[Target],
-    task_of: Callable[[str], Task],
+    task_of: TaskOf,
+    step: Step,
     *,
-    noise_ns: float | None,
     wanted: str | None = None,
-    tried: Mapping[str, str] = {},
+    tried: Mapping[str, str] | None = None,
 ) -> Chosen | Nothing:
-    """The first of `targets` (as `targets.rank` gives them) to optimize.
+    """The first of `targets` (as `targets.rank` gives them) that is an op, worth it, and can be judged.
 
-    `task_of` makes the gate's task of an op's key ("aten::linalg_qr") and raises QrprofError where it cannot be judged.
-    `noise_ns` of a step: a gain that is smaller could not be seen. `wanted`: the only key that is asked for. `tried`:
-    why each key that was optimized before is no more. Raises QrprofError (exit code 2) for a `wanted` that is not there
-    or that cannot be judged.
+    `wanted`: the key of the only one that is asked for, worth it or not. `tried`: why each key that was optimized
+    before is no more. Raises QrprofError (exit code 2) for a `wanted` that is not there, no op, or cannot be judged.
     """
+    if wanted is not None:
+        return asked_for(targets, wanted, task_of, step)
+    passed_over: list[str] = []
     for target in targets:
-        if target.kind == "op" and target.gain_ns and not target.dont_bother and target.key not in tried:
+        reason = (tried or {}).get(target.key) or unworthy(target, step)
+        if not reason:
             try:
                 task = task_of(target.key)
-            except QrprofError:
-                continue
-            stakes = Stakes(target.ns, 0.0, target.gain_ns.high, noise_ns)
-            return Chosen(target, task, stakes, f"{target.key} is the first of the ranking that is worth it")
-    return Nothing("nothing is worth it")
+            except QrprofError as refused:
+                reason = str(refused)
+            else:
+                return Chosen(target, task, stakes(target, step), step, because(target, step, passed_over))
+        passed_over.append(f"{name(target)}: {reason}")
+    return Nothing("nothing is worth it; " + "; ".join(passed_over[:SHOWN] or ["the run has no targets"]))
 
 
-def plan(chosen: Chosen, budget: Budget) -> dict[str, object]:
-    """The record of the event "plan": `text` is the line that is shown."""
-    ceiling = chosen.target.ceiling_x
-    gain = units.time(chosen.stakes.gain_ns)
+def asked_for(targets: Sequence[Target], key: str, task_of: TaskOf, step: Step) -> Chosen:
+    keys = {target.key: target for target in targets}
+    found = keys.get(key) or keys.get(f"aten::{key}")
+    if found is None:
+        near = ", ".join(difflib.get_close_matches(key, keys, n=NEAREST)) or "none"
+        raise QrprofError(f"the run has no target {key!r}; nearest: {near}; list all with `qrprof rank`", Exit.USAGE)
+    if found.kind != "op":
+        raise QrprofError(f"{found.key} is no op that a kernel could replace: {found.advice}", Exit.USAGE)
+    reason = unworthy(found, step)
+    why = f"{name(found)} was asked for" + (f", though {reason}" if reason else "")
+    return Chosen(found, task_of(found.key), stakes(found, step), step, why)
+
+
+# --- worth it
+
+
+def unworthy(target: Target, step: Step) -> str:
+    """Why not to bother with a target; "" where it is worth it."""
+    gain = target.gain_ns
+    if target.kind != "op":
+        return f"no op; {target.advice}"
+    if target.dont_bother is not None:
+        return target.dont_bother
+    if gain is None:
+        return "its times are not comparable with a step"
+    if gain.mid is None:
+        most = f"{units.time(gain.high)} of {units.time(step.ns)} a step"
+        return f"nothing but its ceiling is known, {most}; `qrprof doctor --measure` may tell more"
+    if gain.mid < max(WORTH * step.ns, step.seen_ns):
+        return (
+            f"{likely(target, step)}, and less than {units.share(max(WORTH, step.seen_ns / step.ns))} is not worth it"
+        )
+    if target.key.removeprefix("aten::").strip("_") in ELEMENTWISE:
+        return f"elementwise; {target.advice}"
+    return ""
+
+
+def likely(target: Target, step: Step) -> str:
+    gain = target.gain_ns
+    assert gain is not None
+    middle = gain.high / 2 if gain.mid is None else gain.mid
+    return (
+        f"its likely gain is {units.time(middle)} of a step of {units.time(step.ns)}, {units.share(middle / step.ns)}"
+    )
+
+
+def because(target: Target, step: Step, passed_over: Sequence[str]) -> str:
+    why = f"{name(target)} comes first: {likely(target, step)}, its ceiling {units.ratio(target.ceiling_x)}"
+    return "; ".join([why, *(f"before it {text}" for text in passed_over[:SHOWN])])
+
+
+def name(target: Target) -> str:
+    return target.key.removeprefix("aten::")
+
+
+def stakes(target: Target, step: Step) -> Stakes | None:
+    """What the step can gain by it. A gain that is too small ends an optimization, so the highest estimate counts."""
+    gain, left = target.gain_ns, target.achievable_ns
+    if gain is None or left is None:
+        return None
+    return Stakes(target.ns, left.low, gain.high, step.seen_ns if step.noise is not None else None)
+
+
+# --- the plan
+
+
+def plan(chosen: Chosen, budget: Budget, proposer: ProposerName) -> dict[str, object]:
+    """The record of the event "plan": ceiling, likely gain, likely cost. `text` says it in one line."""
+    target = chosen.target
+    gain = likely(target, chosen.step) if target.gain_ns else "its gain is not known"
+    most = texts(budget if proposer == "llm" else without_model(budget), Usage(requests=1))
+    cost = ", ".join(most) or "no limits"
+    ceiling = f"at most the step becomes {units.ratio(target.ceiling_x)} as fast"
     return {
-        "text": f"{chosen.target.key}: ceiling {units.ratio(ceiling)}, gain at most {gain} a step",
-        "ceiling_x": ceiling,
-        "gain": chosen.stakes.gain_ns,
+        "text": f"{name(target)}: {ceiling}, {gain}; it may cost {cost}",
+        "ceiling_x": target.ceiling_x,
+        "gain": asdict(target.gain_ns) if target.gain_ns else None,
         "cost": asdict(budget),
     }
+
+
+def without_model(budget: Budget) -> Budget:
+    return Budget(budget.seconds, budget.evaluations, None, None, budget.gpu_seconds)
