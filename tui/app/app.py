@@ -35,11 +35,6 @@ from qrprof.tui.app.views.timeline import TimelineView
 SMALLEST: Final = (60, 16)  # columns and lines
 
 
-def views(glyphs: Glyphs, sort: str) -> tuple[View[Any], ...]:
-    """Of a run, in the order of their keys."""
-    return Bottlenecks(glyphs, sort), TimelineView(glyphs), LaunchesView(glyphs), PanelsView(glyphs)
-
-
 class QrprofApp(Shell):
     """Shows a run of the working folder `root`, or the start screen where `session` is None."""
 
@@ -70,16 +65,18 @@ class QrprofApp(Shell):
         self.others: Sequence[Path] = ()  # runs to compare with
         self.selection = Selection(kept.key) if kept.key else NOTHING
         self.filter_text = kept.filter
+        self.shown = START  # the name of the view on the screen
         self.first_view = kept.view if kept.view in RUN_VIEWS else RUN_VIEWS[0]
-        self.panes = {view.VIEW: view for view in views(self.glyphs, kept.sort)}
+        self.bottlenecks = Bottlenecks(self.glyphs, kept.sort)
+        further = (TimelineView(self.glyphs), LaunchesView(self.glyphs), PanelsView(self.glyphs))
+        self.panes: dict[str, View[Any]] = {view.VIEW: view for view in (self.bottlenecks, *further)}
 
     def kept(self) -> Kept:
         """What is to survive a restart."""
-        bottlenecks = self.query_one(Bottlenecks)
         return Kept(
             view=self.shown if self.shown in RUN_VIEWS else "",
             key=self.selection.key or "",
-            sort=("" if bottlenecks.descending else "-") + bottlenecks.sort,
+            sort=("" if self.bottlenecks.descending else "-") + self.bottlenecks.sort,
             filter=self.filter_text,
             theme=self.theme,
         )
@@ -117,11 +114,6 @@ class QrprofApp(Shell):
         return self.screen_stack[0].has_class("-small")
 
     @property
-    def shown(self) -> str:
-        """The name of the view on the screen."""
-        return self.screen_stack[0].query_one("#views", ContentSwitcher).current or START
-
-    @property
     def view(self) -> View[Any] | None:
         return self.panes.get(self.shown)
 
@@ -156,6 +148,7 @@ class QrprofApp(Shell):
         if self.session is None or name not in self.panes:
             return
         view = self.panes[name]
+        self.shown = name
         self.screen_stack[0].query_one("#views", ContentSwitcher).current = name
         view.open(self.session, self.other)
         if view.ready:
@@ -217,7 +210,7 @@ class QrprofApp(Shell):
         self.ask(FIND, "filter", self.filter_text, "a part of a name, kind:gap, share>2")
 
     def action_what_if(self) -> None:
-        self.ask(WHAT_IF, "what if", self.query_one(Bottlenecks).what_if, "linalg_qr=4x launch=0 gap:data=0")
+        self.ask(WHAT_IF, "what if", self.bottlenecks.what_if, "linalg_qr=4x launch=0 gap:data=0")
 
     def ask(self, purpose: str, label: str, text: str, hint: str) -> None:
         self.query_one(Bar).ask(purpose, label, text, hint)
@@ -227,7 +220,7 @@ class QrprofApp(Shell):
         if message.purpose == FIND:
             self.set_filter(message.text)
         elif message.purpose == WHAT_IF:
-            self.query_one(Bottlenecks).suppose(message.text)
+            self.bottlenecks.suppose(message.text)
         if message.done:
             self.close_bar()
             if message.purpose == SAVE:
@@ -256,7 +249,7 @@ class QrprofApp(Shell):
         if dropped == FIND:
             self.set_filter("")
         elif dropped == WHAT_IF:
-            self.query_one(Bottlenecks).suppose("")
+            self.bottlenecks.suppose("")
 
     # --- runs
 
@@ -287,7 +280,7 @@ class QrprofApp(Shell):
         if self.other:
             self.compare_with(None)
         else:
-            self.push_screen(RunChooser(self.others), self.compare_with)
+            self.over(RunChooser(self.others), self.compare_with)
 
     def compare_with(self, folder: Path | None) -> None:
         self.other = Session(folder) if folder else None

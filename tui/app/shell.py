@@ -1,7 +1,7 @@
 """An app whose keys, help and palette are made of a table of actions."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
@@ -12,6 +12,8 @@ from qrprof.tui.app.actions import Action, State
 from qrprof.tui.app.glyphs import Glyphs
 from qrprof.tui.app.themes import CYCLE, OWN, following
 from qrprof.tui.app.views.help import ActionProvider, Help
+
+Answer = TypeVar("Answer")  # of a screen
 
 
 class Shell(App[None]):
@@ -76,7 +78,12 @@ class Shell(App[None]):
     def action_help(self) -> None:
         state = self.state()
         listed = [(action, action.enabled(state)) for action in self.possible() if action.id != "help"]
-        self.push_screen(Help(state.view, listed), self.after_help)
+        self.over(Help(state.view, listed), self.after_help)
+
+    def over(self, screen: Screen[Answer], then: Callable[[Answer | None], None]) -> None:
+        """Put a screen over the views, and go on with its answer."""
+        screen.set_class(self.glyphs.ascii, "-ascii")
+        self.push_screen(screen, then)
 
     def after_help(self, action: Action | None) -> None:
         if action:

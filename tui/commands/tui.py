@@ -15,10 +15,11 @@ from qrprof.profiler.store import find_run, run_folders
 @click.option("--rank", "number", type=click.IntRange(0), default=0, show_default=True, help="Process of the run.")
 @click.option("--ascii", "plain", is_flag=True, help="Draw without block glyphs.")
 def command(run: str | None, number: int, plain: bool) -> int:
-    """Look at a run in the terminal: its bottlenecks, timeline, launches and QR panels.
+    """Look at a run in the terminal.
 
-    RUN is a run's id, the start of one, or its folder; without it, the last run. Where there is no run yet, the app
-    offers to trace a script or to open an example. `?` shows the keys.
+    It shows bottlenecks, the timeline, launches and QR panels. RUN is a run's id, the start of one, or its folder;
+    without it, the last run. Where there is no run yet, the app offers to trace a script or to open an example. `?`
+    shows the keys.
     """
     if not interactive():
         raise QrprofError(

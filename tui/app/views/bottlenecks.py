@@ -141,8 +141,11 @@ class Bottlenecks(View["Ranked"]):
         widths = fitting(columns, cells, grid.outer_size.width - SCROLLBAR)
         self.columns = tuple(column for column in columns if column.id in widths)
         self.cells = [[cell for column, cell in zip(columns, row, strict=True) if column.id in widths] for row in cells]
+        before = self.selected
         self.draw(widths, [*(row.key for row in self.shown), *([OTHERS] if others else [])])
         self.tell()
+        if self.selected != before:
+            self.post_message(Selected(Selection(self.selected)))
 
     def draw(self, widths: dict[str, int], keys: Sequence[str]) -> None:
         grid, top = self.grid, self.grid.scroll_y

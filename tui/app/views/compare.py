@@ -1,7 +1,6 @@
 """The runs that the open one can be compared with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,12 +16,6 @@ from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.store import RUN_FILE, run_folders
 from qrprof.tui.output import clean
-
-
-@dataclass(frozen=True)
-class Run:
-    folder: Path
-    line: str
 
 
 def runs_beside(root: Path, folder: Path) -> list[Path]:
@@ -41,7 +34,7 @@ def describe(folder: Path) -> str:
     return f"{folder.name}  {units.time(run.step_ns())}  {' '.join(run.command)}"
 
 
-class RunChooser(ModalScreen[Path | None]):
+class RunChooser(ModalScreen[Path]):
     """Answers with the folder of the run chosen; None: none was."""
 
     DEFAULT_CSS = """

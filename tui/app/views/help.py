@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BESIDE = "ctrl+p: all of these by name. Mouse: click, wheel, headers. To select text for the terminal: shift and drag."
 
 
-class Help(ModalScreen[Action | None]):
+class Help(ModalScreen[Action]):
     """Answers with the action to be done."""
 
     DEFAULT_CSS = """
