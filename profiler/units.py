@@ -32,6 +32,13 @@ def time(ns: float | None) -> str:
     return f"{digits(ns)} ns"
 
 
+def moment(ns: float, step_ns: float) -> str:
+    """A point in time, ns, with the digits that tell it from one `step_ns` later: `12.345 ms`."""
+    scale, unit = _TIME[0] if step_ns >= 1e8 else _TIME[1]
+    places = max(0, -math.floor(math.log10(step_ns / scale)))
+    return f"{ns / scale:,.{places}f} {unit}"
+
+
 def parse_time(text: str) -> float:
     """ns of a duration as `time` prints one: `120us`, `1.5 ms`, `1,200 s`. Raises ValueError for anything else."""
     found = _DURATION.fullmatch(text.strip())

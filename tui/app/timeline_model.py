@@ -72,7 +72,7 @@ class Tally:
     looked: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sorted:
     """Times in order, and the only way to ask for a place among them."""
 
@@ -84,7 +84,7 @@ class Sorted:
         return np.searchsorted(self.times, edges, side="left")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Touch:
     """Spans that may overlap, by the columns that they lie in; one of no duration lies where it starts."""
 
@@ -101,7 +101,7 @@ def touch(start: Ints, end: Ints) -> Touch:
     return Touch(Sorted(np.sort(start)), Sorted(np.sort(np.maximum(end, start + 1))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Columns:
     """What a lane shows, by column."""
 
@@ -111,7 +111,7 @@ class Columns:
     span: Ints  # the lane's span that has most of it; -1: none
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lane:
     """One row of the timeline. Its spans are sorted by start and may lie inside each other.
 
@@ -158,7 +158,7 @@ class Lane:
         return touch(self.start[marked], self.end[marked])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pieces:
     """Disjoint spans in order, with what one frame asks of them."""
 
@@ -229,7 +229,7 @@ def larger(values: Ints, found: Ints, level: Ints, place: Ints, wanted: Mask) ->
     return np.where(better, other, found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """All lanes of a trace. The first ones are the gaps, one a device; a gap's name is its cause."""
 
@@ -241,7 +241,7 @@ class Timeline:
     steps: tuple[tuple[int, int], ...]  # (number, start ns) of the recorded steps on the host
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Marked:
     """Spans that a search or the selection asks for."""
 
