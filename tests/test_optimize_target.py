@@ -8,7 +8,7 @@ from optimize_scripted import TASK
 from qrprof.planner.estimate import Basis, Estimate
 from qrprof.planner.gate.records import Task
 from qrprof.planner.optimize.records import Budget, Stakes
-from qrprof.planner.optimize.target import Chosen, Nothing, Step, choose, plan
+from qrprof.planner.optimize.target import Chosen, Nothing, Step, choose, plan, wanted
 from qrprof.planner.targets import Target
 from qrprof.profiler.errors import Exit, QrprofError
 
@@ -42,21 +42,19 @@ def task_of(key: str) -> Task:
 
 
 def chosen(*targets: Target, tried: dict[str, str] | None = None, step: Step = STEP) -> Chosen:
-    found = choose(targets, task_of, step, tried=tried)
+    found = choose(targets, task_of, step, tried)
     assert isinstance(found, Chosen)
     return found
 
 
 def refused(*targets: Target, tried: dict[str, str] | None = None, step: Step = STEP) -> str:
-    found = choose(targets, task_of, step, tried=tried)
+    found = choose(targets, task_of, step, tried)
     assert isinstance(found, Nothing)
     return found.why
 
 
 def asked_for(key: str, *targets: Target) -> Chosen:
-    found = choose(targets, task_of, STEP, wanted=key)
-    assert isinstance(found, Chosen)
-    return found
+    return wanted(targets, key, task_of, STEP)
 
 
 def test_the_first_op_that_is_worth_it_is_chosen_with_its_numbers() -> None:
@@ -140,13 +138,13 @@ def test_what_cannot_be_optimized_is_refused(key: str, problem: str) -> None:
 
 
 def test_the_plan_says_what_may_be_gained_and_what_it_may_cost() -> None:
-    found = plan(chosen(QR), Budget(), "search")
+    found = plan(chosen(QR), STEP, Budget(), "search")
     assert found["text"] == (
         "geqrf: at most the step becomes 1.67x as fast, its likely gain is 20.0 ms of 100 ms a step, 20.0 %;"
         " it may cost 1,800 s, 40 evaluations"
     )
     assert found["ceiling_x"] == pytest.approx(1 / 0.6)
-    assert "1,800 s, 40 evaluations, $2.00" in str(plan(chosen(QR), Budget(), "llm")["text"])
+    assert "1,800 s, 40 evaluations, $2.00" in str(plan(chosen(QR), STEP, Budget(), "llm")["text"])
     unknown = asked_for("geqrf", replace(QR, gain_ns=None, achievable_ns=None))
     assert unknown.stakes is None
-    assert "its gain is not known" in str(plan(unknown, Budget(), "llm")["text"])
+    assert "its gain is not known" in str(plan(unknown, STEP, Budget(), "llm")["text"])

@@ -38,7 +38,6 @@ class Chosen:
     target: Target
     task: Task
     stakes: Stakes | None  # None: what it could gain is not known
-    step: Step
     why: str  # one sentence
 
 
@@ -50,20 +49,12 @@ class Nothing:
 
 
 def choose(
-    targets: Sequence[Target],
-    task_of: TaskOf,
-    step: Step,
-    *,
-    wanted: str | None = None,
-    tried: Mapping[str, str] | None = None,
+    targets: Sequence[Target], task_of: TaskOf, step: Step, tried: Mapping[str, str] | None = None
 ) -> Chosen | Nothing:
     """The first of `targets` (as `targets.rank` gives them) that is an op, worth it, and can be judged.
 
-    `wanted`: the key of the only one that is asked for, worth it or not. `tried`: why each key that was optimized
-    before is no more. Raises QrprofError (exit code 2) for a `wanted` that is not there, no op, or cannot be judged.
+    `tried`: why each key that was optimized before is no more.
     """
-    if wanted is not None:
-        return asked_for(targets, wanted, task_of, step)
     passed_over: list[str] = []
     for target in targets:
         reason = (tried or {}).get(target.key) or unworthy(target, step)
@@ -73,12 +64,16 @@ def choose(
             except QrprofError as refused:
                 reason = str(refused)
             else:
-                return Chosen(target, task, stakes(target, step), step, because(target, step, passed_over))
+                return Chosen(target, task, stakes(target, step), because(target, step, passed_over))
         passed_over.append(f"{name(target)}: {reason}")
     return Nothing("nothing is worth it; " + "; ".join(passed_over[:SHOWN] or ["the run has no targets"]))
 
 
-def asked_for(targets: Sequence[Target], key: str, task_of: TaskOf, step: Step) -> Chosen:
+def wanted(targets: Sequence[Target], key: str, task_of: TaskOf, step: Step) -> Chosen:
+    """The target that a person asks for, worth it or not.
+
+    Raises QrprofError (exit code 2) where there is none of this key, it is no op, or it cannot be judged.
+    """
     keys = {target.key: target for target in targets}
     found = keys.get(key) or keys.get(f"aten::{key}")
     if found is None:
@@ -88,7 +83,7 @@ def asked_for(targets: Sequence[Target], key: str, task_of: TaskOf, step: Step) 
         raise QrprofError(f"{found.key} is no op that a kernel could replace: {found.advice}", Exit.USAGE)
     reason = unworthy(found, step)
     why = f"{name(found)} was asked for" + (f", though {reason}" if reason else "")
-    return Chosen(found, task_of(found.key), stakes(found, step), step, why)
+    return Chosen(found, task_of(found.key), stakes(found, step), why)
 
 
 # --- worth it
@@ -119,9 +114,7 @@ def likely(target: Target, step: Step) -> str:
     gain = target.gain_ns
     assert gain is not None
     middle = gain.high / 2 if gain.mid is None else gain.mid
-    return (
-        f"its likely gain is {units.time(middle)} of a step of {units.time(step.ns)}, {units.share(middle / step.ns)}"
-    )
+    return f"its likely gain is {units.time(middle)} of {units.time(step.ns)} a step, {units.share(middle / step.ns)}"
 
 
 def because(target: Target, step: Step, passed_over: Sequence[str]) -> str:
@@ -144,10 +137,10 @@ def stakes(target: Target, step: Step) -> Stakes | None:
 # --- the plan
 
 
-def plan(chosen: Chosen, budget: Budget, proposer: ProposerName) -> dict[str, object]:
+def plan(chosen: Chosen, step: Step, budget: Budget, proposer: ProposerName) -> dict[str, object]:
     """The record of the event "plan": ceiling, likely gain, likely cost. `text` says it in one line."""
     target = chosen.target
-    gain = likely(target, chosen.step) if target.gain_ns else "its gain is not known"
+    gain = likely(target, step) if target.gain_ns else "its gain is not known"
     most = texts(budget if proposer == "llm" else without_model(budget), Usage(requests=1))
     cost = ", ".join(most) or "no limits"
     ceiling = f"at most the step becomes {units.ratio(target.ceiling_x)} as fast"
