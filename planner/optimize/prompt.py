@@ -17,10 +17,9 @@ from qrprof.planner.optimize.records import Candidate, Known
 from qrprof.profiler import units
 from qrprof.profiler.readers.texts import mask
 
-LIMIT: Final = 60_000  # characters of a prompt, unless the parent alone takes more
+LIMIT: Final = 24_000  # characters of a prompt beside the parent's file, which is whole whatever its length
 LESSONS, FEEDBACK, HINTS, ADVICE = 1500, 3000, 2000, 1500  # characters
 TRY: Final = 300  # characters of one earlier try
-DTYPES: Final = "every output has the shape, dtype, strides and device that the stock op's would have"
 
 Message = dict[str, str]
 
@@ -30,7 +29,8 @@ computes it. Write one file that computes the same and is faster on these calls,
 
 A candidate is one Python file that defines `candidate` with the stock op's positional arguments and returns the stock \
 op's outputs:
-- {DTYPES}, and memory of its own;
+- every output has the shape, dtype, strides and device that the stock op's would have, and memory of its own; \
+factorisations keep LAPACK's conventions, signs included;
 - inputs stay as they were; they may be strided, of other values and scales, and of sizes next to those of the calls;
 - results are compared with float64: be about as accurate as the stock op, on badly scaled and mixed batches as well;
 - no state between calls, no threads, streams, files or network; random state and global settings stay as they were;
@@ -40,8 +40,8 @@ op's outputs:
 `KERNELS = ("name", ...)` names the kernels that it launches;
 - values worth varying may be declared for a search: `TUNABLES = {{"WIDTH": (32, 64, 128)}}`, with `WIDTH = 64` at the \
 top level of the file.
-Inputs are new for every call, and all outputs are looked at. A file that keeps answers, passes the work to the stock \
-op, tells test from use, or touches timers is found out and ends the work."""
+Inputs are new for every call, and all outputs are looked at. A file that keeps answers, passes all work on to the \
+stock op, tells test from use, or touches timers is found out and disqualified."""
 
 ADVISER: Final = """\
 You advise somebody who writes a faster kernel for one PyTorch op and is stuck. From the task, the best file and what \
@@ -68,18 +68,20 @@ def build(known: Known, turn: int = 0, note: str = "") -> list[Message]:
         section("Your last answer could not be used", cut(note, TRY)),
         form(),
     ]
-    return messages(PROPOSER, before, known, after)
+    return messages(PROPOSER, before, known, after, beside=len(source_of(known, focus.parent)))
 
 
 def for_adviser(known: Known) -> list[Message]:
     """The adviser's messages, about the best file so far."""
     best = next((one for one, _ in parents(known)), None)
     before = [*task_sections(known, ""), shown("Best so far", known, best)]
-    return messages(ADVISER, before, known, [section("Hints of the person", newest(known.hints, HINTS))])
+    after = [section("Hints of the person", newest(known.hints, HINTS))]
+    return messages(ADVISER, before, known, after, beside=len(source_of(known, best)))
 
 
-def messages(role: str, before: Sequence[str], known: Known, after: Sequence[str]) -> list[Message]:
-    room = LIMIT - sum(map(len, (role, *before, *after)))
+def messages(role: str, before: Sequence[str], known: Known, after: Sequence[str], beside: int) -> list[Message]:
+    """With as much history as there is room for; `beside` characters do not count."""
+    room = LIMIT + beside - sum(map(len, (role, *before, *after)))
     history = section("Tried before, oldest first", newest(map(told, known.tried), max(room, 0)))
     text = "\n\n".join(part for part in (*before, history, *after) if part)
     return [{"role": "system", "content": role}, {"role": "user", "content": mask(text)}]
