@@ -1,0 +1,358 @@
+"""Jobs on a real dask cluster of this machine, with workers in processes of their own, some of which are killed.
+
+But for the last test, workers have a stand-in for the process that evaluates a job.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+import pytest
+from optimize_jobs import STAND_IN, WRONG, job
+
+from qrprof.planner.optimize import cluster as cluster_module
+from qrprof.planner.optimize.child import started_in
+from qrprof.planner.optimize.cluster import ClusterPool, slots_of
+from qrprof.planner.optimize.records import Evaluation
+from qrprof.planner.optimize.remote import Order
+from qrprof.planner.optimize.wire import job_text
+from qrprof.profiler.errors import Exit, QrprofError
+
+ANSWER = "request.answer()"
+HANG = "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent: time.sleep(0.05)"
+
+
+@dataclass
+class Cluster:
+    """A scheduler and workers as a person would start them, with their temporary files in `folder`."""
+
+    folder: Path
+    real: bool = False
+    processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "scheduler.json"
+
+    @property
+    def address(self) -> str:
+        return str(json.loads(self.file.read_text())["address"])
+
+    def start(self, program: str, *options: str) -> "subprocess.Popen[bytes]":
+        options = ("--scheduler-file", str(self.file), "--no-dashboard", *options)
+        with (self.folder / "printed").open("ab") as printed:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"distributed.cli.{program}", *options],
+                env=os.environ | {"TMPDIR": str(self.folder), "QRPROF_CACHE": str(self.folder / "cache")},
+                cwd=self.folder,
+                stdout=printed,
+                stderr=printed,
+            )
+        self.processes.append(process)
+        return process
+
+    def worker(self, *options: str) -> "subprocess.Popen[bytes]":
+        preload = self.folder / "stand_in.py"
+        preload.write_text(f"from qrprof.planner.optimize import child\nchild.COMMAND = {STAND_IN!r}\n")
+        stands = () if self.real else ("--preload", str(preload))
+        return self.start("dask_worker", "--no-nanny", "--nthreads", "1", *stands, *options)
+
+    def pool(self, workers: int = 0) -> ClusterPool:
+        """Of the cluster, once it has this many more workers."""
+        from distributed import Client
+
+        for _ in range(workers):
+            self.worker()
+        with Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(len(self.processes) - 1, timeout=60)
+        return ClusterPool(self.address)
+
+    @property
+    def children(self) -> int:
+        """Processes of jobs."""
+        workers = [psutil.Process(process.pid) for process in self.processes]
+        return sum(len(worker.children()) for worker in workers)
+
+
+@contextmanager
+def started(folder: Path, real: bool = False) -> Iterator[Cluster]:
+    cluster = Cluster(folder, real)
+    cluster.start("dask_scheduler", "--port", "0", "--host", "127.0.0.1")
+    try:
+        until(cluster.file.exists)
+        yield cluster
+    finally:
+        for process in reversed(cluster.processes):
+            process.kill()
+            process.wait()
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Of two workers, of which the second has a GPU."""
+    with started(tmp_path_factory.mktemp("cluster")) as found:
+        found.worker()
+        found.worker("--resources", "GPU=1")
+        yield found
+
+
+@pytest.fixture
+def pool(cluster: Cluster) -> Iterator[ClusterPool]:
+    with cluster.pool() as found:
+        yield found
+
+
+def lost(found: Sequence[Evaluation]) -> list[str | None]:
+    return [one.lost for one in found]
+
+
+def address(found: Evaluation) -> str:
+    """Of the worker."""
+    return found.host.split()[1]
+
+
+# --- answers
+
+
+def test_jobs_run_side_by_side_on_all_workers_and_name_them(pool: ClusterPool, tmp_path: Path) -> None:
+    meets = f"""
+import pathlib, os, time
+here = pathlib.Path({str(tmp_path)!r})
+(here / str(os.getpid())).touch()
+while len(list(here.iterdir())) < 2: time.sleep(0.05)
+{ANSWER}
+"""
+    jobs = [job(meets), job(f"\n{meets}")]
+    found = pool.evaluate(jobs)
+    assert [one.job for one in found] == jobs
+    assert lost(found) == [None, None]
+    assert len({address(one) for one in found}) == 2
+
+
+def test_a_job_on_a_gpu_goes_where_one_is(pool: ClusterPool) -> None:
+    one = job(ANSWER)
+    found = pool.evaluate([replace(one, task=replace(one.task, device="cuda"))] * 3)
+    (place,) = {address(one) for one in found}
+    assert pool.client.scheduler_info(n_workers=-1)["workers"][place]["resources"] == {"GPU": 1}
+    assert pool.slots == 1
+
+
+def test_slots_are_gpus_or_hosts() -> None:
+    plain: list[dict[str, Any]] = [{"host": host, "resources": {}} for host in ("a", "a", "b")]
+    assert slots_of([]) == 0
+    assert slots_of(plain) == 2
+    assert slots_of([*plain, {"host": "c", "resources": {"GPU": 4.0}}, {"host": "d", "resources": {"GPU": 1.0}}]) == 5
+
+
+def test_what_a_person_has_to_mend_is_an_error(pool: ClusterPool) -> None:
+    with pytest.raises(QrprofError, match="no such device") as raised:
+        pool.evaluate([job("request.refuse('no such device')")])
+    assert raised.value.exit_code == Exit.NO_DEVICE
+
+
+def test_another_version_on_a_worker(pool: ClusterPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "Order", partial(Order, version="0.0.0"))
+    with pytest.raises(QrprofError, match=r"worker tcp://.* has qrprof .*, this is 0\.0\.0: install the same on both"):
+        pool.evaluate([job(ANSWER)])
+
+
+# --- the end of a job
+
+
+def test_cancelled_jobs_are_lost_also_those_that_wait_and_the_pool_can_go_on(
+    cluster: Cluster, pool: ClusterPool
+) -> None:
+    def cancel() -> None:
+        until(lambda: cluster.children == 2)
+        pool.cancel()
+
+    thread = Thread(target=cancel)
+    thread.start()
+    assert lost(pool.evaluate([job(HANG)] * 3)) == ["it was cancelled"] * 3
+    thread.join()
+    until(lambda: cluster.children == 0)
+    assert lost(pool.evaluate([job(ANSWER)] * 2)) == [None, None]
+
+
+def test_a_killed_optimizer_leaves_no_process_on_a_worker(cluster: Cluster) -> None:
+    script = f"""
+from qrprof.planner.optimize.cluster import ClusterPool
+from qrprof.planner.optimize.wire import job_in
+ClusterPool({cluster.address!r}).evaluate([job_in({job_text(job(HANG))!r})])
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as optimizer:
+        until(lambda: cluster.children == 1)
+        optimizer.kill()
+    until(lambda: cluster.children == 0)
+
+
+def test_a_closed_pool_leaves_no_process_on_a_worker(cluster: Cluster) -> None:
+    with cluster.pool() as pool:
+        pool.evaluate([job(ANSWER)] * 2)
+        assert cluster.children > 0
+    assert cluster.children == 0
+
+
+# --- lost workers
+
+
+def hangs_first(folder: Path, times: int) -> str:
+    """Source that hangs the first `times` that it is run, in each of which it leaves the worker's process id."""
+    return f"""
+import os, pathlib, time
+here = pathlib.Path({str(folder)!r})
+parent = os.getppid()
+count = len(list(here.iterdir()))
+(here / str(parent)).touch()
+if count < {times}:
+    while os.getppid() == parent: time.sleep(0.05)
+{ANSWER}
+"""
+
+
+def kill_workers(folder: Path, times: int) -> Thread:
+    """Kill each worker as its id comes into the folder, but no more than so many."""
+
+    def run() -> None:
+        killed = set[str]()
+        while len(killed) < times:
+            until(lambda: {path.name for path in folder.iterdir()} - killed)
+            (name,) = {path.name for path in folder.iterdir()} - killed
+            psutil.Process(int(name)).kill()
+            killed.add(name)
+
+    thread = Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_a_killed_worker_s_job_is_evaluated_by_another(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    with started(tmp_path) as cluster, cluster.pool(2) as pool:
+        killing = kill_workers(seen, 1)
+        (found,) = pool.evaluate([job(hangs_first(seen, 1))])
+        killing.join()
+        (left,) = pool.client.scheduler_info(n_workers=-1)["workers"]
+    assert found.lost is None
+    assert address(found) == left
+    assert len(list(seen.iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_a_job_whose_workers_are_killed_twice_is_lost(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    with started(tmp_path) as cluster, cluster.pool(3) as pool:
+        workers = set(pool.client.scheduler_info(n_workers=-1)["workers"])
+        killing = kill_workers(seen, 2)
+        (found,) = pool.evaluate([job(hangs_first(seen, 2))])
+        killing.join()
+        gone = workers - set(pool.client.scheduler_info(n_workers=-1)["workers"])
+    assert len(gone) == 2
+    assert found.lost is not None
+    assert all(worker in found.lost for worker in gone)
+    assert len(list(seen.iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_jobs_are_lost_where_no_worker_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "ALONE_S", 1.0)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    with started(tmp_path) as cluster, cluster.pool(1) as pool:
+        killing = kill_workers(seen, 1)
+        assert lost(pool.evaluate([job(hangs_first(seen, 1))])) == [f"no worker is left at {cluster.address}"]
+        killing.join()
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_gone(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    with started(tmp_path) as cluster, cluster.pool(1) as pool:
+
+        def kill() -> None:
+            until(lambda: list(seen.iterdir()))
+            cluster.processes[0].kill()
+
+        thread = Thread(target=kill)
+        thread.start()
+        (why,) = lost(pool.evaluate([job(hangs_first(seen, 1))]))
+        thread.join()
+        assert why is not None
+        assert "the cluster let go of it" in why
+        with pytest.raises(QrprofError, match=f"the dask scheduler at {pool.address} is gone"):
+            pool.evaluate([job(ANSWER)])
+
+
+# --- no cluster
+
+
+def test_a_scheduler_without_workers(tmp_path: Path) -> None:
+    with started(tmp_path) as cluster, pytest.raises(QrprofError, match=r"no workers at tcp:.*; start some: `dask"):
+        ClusterPool(cluster.address)
+
+
+@pytest.mark.parametrize("place", ["tcp://127.0.0.1:1", "nonsense://1", ""])
+def test_no_scheduler(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "CONNECT_S", 1)
+    with pytest.raises(QrprofError, match="no dask scheduler at ") as raised:
+        ClusterPool(place)
+    assert "\n" not in str(raised.value)
+
+
+def test_dask_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(QrprofError, match=r"pip install 'qrprof\[cluster\]'") as raised:
+        ClusterPool("tcp://127.0.0.1:1")
+    assert raised.value.exit_code == Exit.USAGE
+
+
+def test_dask_and_torch_are_imported_only_when_used() -> None:
+    script = "import sys, qrprof.planner.optimize.cluster as c, qrprof.planner.optimize.pool; c.ClusterPool\n"
+    script += "print({'distributed', 'dask', 'torch'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "set()\n"
+
+
+# --- the real process
+
+
+@pytest.mark.slow
+def test_a_real_job_on_a_worker_that_is_killed(tmp_path: Path) -> None:
+    with started(tmp_path, real=True) as cluster, cluster.pool(2) as pool:
+
+        def kill() -> None:
+            until(lambda: cluster.children == 1)
+            (worker,) = [one for one in cluster.processes[1:] if psutil.Process(one.pid).children()]
+            until(lambda: len(started_in(tmp_path)) >= 3 + 3)  # the cluster, a job, a keeper and a candidate
+            worker.kill()
+
+        thread = Thread(target=kill)
+        thread.start()
+        (found,) = pool.evaluate([job(f"import time\ntime.sleep(3)\n{WRONG}")])
+        thread.join()
+        assert found.outcome == "FAIL"
+        assert found.lost is None
+        assert found.device == "cpu"
+        assert address(found) in pool.client.scheduler_info(n_workers=-1)["workers"]
+        pool.close()
+        until(lambda: len(started_in(tmp_path)) == 2)
