@@ -12,6 +12,7 @@ from typing import Any, Self
 import pytest
 from gate_cases import PASSED, case_time
 from gate_tasks import MM
+from test_optimize_feedback import PEAKS
 from test_tui_task import events
 
 from qrprof.planner.gate.records import Interval, Outcome
@@ -21,6 +22,7 @@ from qrprof.planner.optimize.brief import journal_of
 from qrprof.planner.optimize.records import Evaluation, Job, Preview
 from qrprof.planner.optimize.tunables import tunables
 from qrprof.planner.predictions import listed
+from qrprof.profiler.devices import devices_folder, save
 from qrprof.tui.cli import run
 
 START = """\
@@ -112,7 +114,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         monkeypatch.delenv(name, raising=False)
     keep(tmp_path, MM)
     (tmp_path / "own.py").write_text(START)
-    (tmp_path / "softmax.py").write_text(SOFTMAX)
     pool = Evaluators()
     monkeypatch.setattr("qrprof.planner.optimize.pool.LocalPool", pool)
     return Desk(tmp_path, pool, capsys)
@@ -206,14 +207,18 @@ def test_an_interrupt_keeps_everything_and_it_goes_on(desk: Desk) -> None:
 @pytest.fixture
 def traced(desk: Desk, saved: Callable[..., Any]) -> Desk:
     saved("optimize", events()).change(unprofiled=[STEADY])
+    save(PEAKS.model_copy(update={"name": "Test CPU", "threads": 2}), devices_folder())
     return desk
 
 
-def test_the_first_target_that_is_worth_it_is_taken_and_the_gain_remembered(traced: Desk) -> None:
-    code, out, err = traced.call("--start", "softmax.py", "--budget", "20evals")
+def test_the_first_target_that_is_worth_it_is_taken_and_the_gain_remembered(
+    traced: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qrprof.planner.optimize.brief.starter", lambda task: SOFTMAX)
+    code, out, err = traced.call("--budget", "20evals")
     assert code == 0
-    assert "aten::_softmax" in err
-    assert "plan: " in err
+    assert "_softmax comes first: its likely gain is " in err
+    assert "plan: _softmax: at most the step becomes 1.18x as fast" in err
     assert "step 400 us -> 360 us (360 us to 360 us), 1.11x" in words(out)
     with opened(traced.folder) as connection:
         (made,) = [one.prediction for one in listed(connection) if one.prediction.source == "optimize"]
@@ -222,7 +227,13 @@ def test_the_first_target_that_is_worth_it_is_taken_and_the_gain_remembered(trac
     assert (made.base_ns, made.mid_ns) == (400_000, 360_000)
 
 
-def test_dont_bother_is_an_answer(traced: Desk, saved: Callable[..., Any]) -> None:
+def test_a_file_to_start_from_is_for_an_op_that_is_named(traced: Desk) -> None:
+    code, _, err = traced.call("--start", "own.py")
+    assert code == 2
+    assert "say which by --target or --task" in err
+
+
+def test_dont_bother_is_an_answer(traced: Desk) -> None:
     path = next((traced.folder / ".qrprof" / "runs").iterdir()) / "run.json"
     noisy = STEADY | {"durations_ns": [200_000, 600_000] * 5, "kinds": ["A"] * 10}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"unprofiled": [noisy]}))
@@ -276,6 +287,7 @@ def test_with_a_key_set_and_nothing_asked_no_request_leaves(desk: Desk, monkeypa
         (("--proposer", "llm", "--model", "m", "--budget", "1ktokens"), 3, "set OPENAI_API_KEY"),
         (("--proposer", "llm", "--model", "nosuch-model"), 2, "the price of nosuch-model is not known"),
         (("--target", "mm"), 2, "give a RUN with --target, or --task"),
+        (("--dry-run", "--resume", "x"), 2, "goes on as it was begun"),
         (("--resume", "x"), 2, "goes on as it was begun"),
     ],
 )

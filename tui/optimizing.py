@@ -38,12 +38,12 @@ from qrprof.planner.optimize.records import (
 )
 from qrprof.planner.optimize.search import Search
 from qrprof.planner.optimize.stream import Endpoint
-from qrprof.planner.optimize.target import Nothing
+from qrprof.planner.optimize.target import Chosen, Nothing, Step
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import find_run, run_folders
 from qrprof.tui.commands.hint import existing_journal
 from qrprof.tui.commands.task import of_run
-from qrprof.tui.ranking import Ranking, load_ranking, noise_ns
+from qrprof.tui.ranking import Ranking, load_ranking
 
 GO_ON: Final = frozenset({"noise", "exhausted"})  # ends after which the next target is taken
 CPU_SLOTS: Final = 1  # two at once would disturb each other's times
@@ -92,18 +92,26 @@ def find_work(options: Options, ranking: Ranking | None, budget: Budget, tried: 
         found = brief(root, load_task(root, str(options.task)), options.start)
         return work(options, found, budget, why=f"{found.task.id} was asked for")
     folder = find_run(root, options.run)
-    chosen = target.choose(
-        ranking.targets,
-        lambda key: of_run(folder.name, key, options.rank),
-        noise_ns=noise_ns(ranking),
-        wanted=options.target,
-        tried=tried,
-    )
+    step = step_of(ranking)
+
+    def task_of(key: str) -> Task:
+        return of_run(folder.name, key, options.rank)
+
+    if options.target:
+        chosen: Chosen | Nothing = target.wanted(ranking.targets, options.target, task_of, step)
+    else:
+        chosen = target.choose(ranking.targets, task_of, step, tried)
     if isinstance(chosen, Nothing):
         return chosen
     found = brief(root, keep(root, chosen.task), options.start, options.rank)
-    plan = target.plan(chosen, budget)
+    plan = target.plan(chosen, step, budget, options.proposer)
     return work(options, found, budget, chosen.why, ranking, chosen.target.key, chosen.stakes, plan)
+
+
+def step_of(ranking: Ranking) -> Step:
+    """The mean step by which gains are judged: without a measured one, the recorded one."""
+    found = ranking.partition
+    return Step(found.step_ns or found.recorded_ns, ranking.noise.fraction if ranking.noise else None)
 
 
 def work(

@@ -83,6 +83,8 @@ def command(
         raise click.UsageError("give a RUN with --target, or --task: a task has its own op")
     if resume and (run or target or task or start or proposer or hint):
         raise click.UsageError("--resume goes on as it was begun: `qrprof hint` adds a hint")
+    if start and not (target or task):
+        raise click.UsageError("--start is a file for one op: say which by --target or --task")
     limits = parse(budget) if budget else Budget()
     told = clean(hint).strip() if hint else None
     who = proposer or "search"
