@@ -88,14 +88,14 @@ SMALL, LARGE = (lane.name for lane in split(LANES))
 
 
 def test_each_request_takes_another_parent_the_best_of_each_lane_first() -> None:
-    one, two, three = (tried(number) for number in (1, 2, 3))
+    one, two, three = (tried(number, outcome="PASS") for number in (1, 2, 3))
     known = Known(LANES, START, beam=((one, two), (three, one)))
     assert [focus_of(known, turn) for turn in range(4)] == [(one, ""), (three, ""), (two, ""), (one, "")]
     assert "made_by(3)" in asked(known, turn=1)
 
 
 def test_on_a_plateau_a_file_is_asked_for_one_lane_alone() -> None:
-    one, two = tried(1), tried(2)
+    one, two = tried(1, outcome="PASS"), tried(2, outcome="PASS")
     known = Known(LANES, START, beam=((one,), (two,)), plateau=True)
     assert [focus_of(known, turn) for turn in range(2)] == [(two, LARGE), (one, SMALL)]
     text = asked(known)
@@ -105,13 +105,17 @@ def test_on_a_plateau_a_file_is_asked_for_one_lane_alone() -> None:
 
 
 def test_a_file_for_one_lane_stays_one() -> None:
-    known = Known(LANES, START, beam=((tried(1, lane=SMALL),), ()))
+    known = Known(LANES, START, beam=((tried(1, outcome="PASS", lane=SMALL),), ()))
     assert focus_of(known, 0).lane == SMALL
     assert f"try 1, for {SMALL}" in asked(known)
 
 
-def test_without_a_beam_the_start_is_the_parent() -> None:
+def test_the_start_is_the_first_parent_until_something_is_faster() -> None:
     assert focus_of(Known(SOFTMAX, START), 5) == (None, "")
+    slower = tried(1)
+    known = Known(SOFTMAX, START, beam=((slower,),))
+    assert [focus_of(known, turn) for turn in range(2)] == [(None, ""), (slower, "")]
+    assert START in for_adviser(known)[1]["content"]
 
 
 def test_on_a_plateau_another_parent_is_taken_and_something_bolder_asked_for() -> None:
@@ -158,6 +162,8 @@ def test_a_parent_is_whole_whatever_its_length() -> None:
     text = asked(Known(SOFTMAX, start, tried=(tried(1),)))
     assert start in text
     assert "1. wider -> FAIL: wrong" in text, "and takes no room from the rest"
+    assert "a diff of it is asked for" in text
+    assert "a diff of it is asked for" not in asked(Known(SOFTMAX, START))
 
 
 @given(st.lists(st.text(max_size=3000), max_size=30), st.text(max_size=5000))

@@ -19,6 +19,7 @@ from qrprof.profiler.readers.texts import mask
 
 LIMIT: Final = 24_000  # characters of a prompt beside the parent's file, which is whole whatever its length
 LESSONS, FEEDBACK, HINTS, ADVICE = 1500, 3000, 2000, 1500  # characters
+LONG: Final = 20_000  # characters of a file, which a model would have to write anew
 TRY: Final = 300  # characters of one earlier try
 
 Message = dict[str, str]
@@ -66,14 +67,14 @@ def build(known: Known, turn: int = 0, note: str = "") -> list[Message]:
         section("Hints of the person you work for", newest(known.hints, HINTS)),
         PLATEAU if known.plateau else "",
         section("Your last answer could not be used", cut(note, TRY)),
-        form(),
+        form(len(source_of(known, focus.parent)) > LONG),
     ]
     return messages(PROPOSER, before, known, after, beside=len(source_of(known, focus.parent)))
 
 
 def for_adviser(known: Known) -> list[Message]:
     """The adviser's messages, about the best file so far."""
-    best = next((one for one, _ in parents(known)), None)
+    best = parents(known)[0].parent
     before = [*task_sections(known, ""), shown("Best so far", known, best)]
     after = [section("Hints of the person", newest(known.hints, HINTS))]
     return messages(ADVISER, before, known, after, beside=len(source_of(known, best)))
@@ -100,23 +101,24 @@ class Focus(NamedTuple):
 def focus_of(known: Known, turn: int) -> Focus:
     """Each of the parents in turn, from the best on. On a plateau from the second, and for one lane alone."""
     found = parents(known)
-    if not found:
-        return Focus(None, "")
     parent, lane = found[(turn + known.plateau) % len(found)]
-    return Focus(parent, parent.lane or (lane if known.plateau else ""))
+    own = parent.lane if parent is not None else ""
+    return Focus(parent, own or (lane if known.plateau else ""))
 
 
-def parents(known: Known) -> list[tuple[Candidate, str]]:
+def parents(known: Known) -> list[Focus]:
     """The beams' candidates with the lane that each is good at: the best of each lane first, then the second ones.
 
-    One that is good at several comes once, but on a plateau for each of them.
+    One that is good at several comes once, but on a plateau for each of them. Before all stands the starting file, as
+    long as nothing is faster.
     """
     names = [lane.name for lane in split(known.task)]
     rows = zip_longest(*([(one, name) for one in beam] for beam, name in zip(known.beam, names, strict=False)))
-    found: dict[tuple[str, str], tuple[Candidate, str]] = {}
+    found: dict[tuple[str, str], Focus] = {}
     for one, lane in (pair for pair in chain.from_iterable(rows) if pair is not None):
-        found.setdefault((one.sha256, lane if known.plateau else ""), (one, lane))
-    return list(found.values())
+        found.setdefault((one.sha256, lane if known.plateau else ""), Focus(one, lane))
+    faster = any(one.over is not None and one.over.mid > 1 for beam in known.beam for one in beam)
+    return [*([] if faster else [Focus(None, "")]), *found.values()]
 
 
 def source_of(known: Known, parent: Candidate | None) -> str:
@@ -181,9 +183,10 @@ def told(candidate: Candidate) -> str:
     return cut(f"{candidate.number}. {candidate.proposal.changed} -> {candidate.outcome}{speed}{failed}", TRY)
 
 
-def form() -> str:
+def form(long: bool) -> str:
     fields = "\n".join(f'- "{name}": {text}' for name, text in FIELDS.items())
-    return section("Answer", f"One JSON object with these texts, and nothing else:\n{fields}")
+    diff = "\nThe parent is long: a diff of it is asked for." if long else ""
+    return section("Answer", f"One JSON object with these texts, and nothing else:\n{fields}{diff}")
 
 
 # --- texts

@@ -8,7 +8,7 @@ from typing import Any, Final
 FORMS: Final = ("json_schema", "json_object", "text")  # of the answer, the strictest first
 LIMITS: Final = ("max_completion_tokens", "max_tokens", "")  # the newer name, the older one, none
 OPTIONS: Final = ("stream_options", "temperature")
-NAMES: Final[Mapping[str, str]] = {"json_schema": "response_format", "schema": "response_format"}
+NAMES: Final[Mapping[str, str]] = {"json_schema": "response_format"}  # what else a server may call a field
 WORDS: Final = re.compile("|".join(("response_format", "json_schema", *LIMITS[:2], *OPTIONS)))
 
 
