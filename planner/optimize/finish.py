@@ -56,14 +56,15 @@ def sealed(course: Course, candidate: Candidate, found: Finish) -> Iterator[Even
     """The gate: first without the holdout, since a query of it is spent for good."""
     for rung in rungs(course, candidate):
         if rung == "sealed" and course.journal.queries(course.start.task) >= QUERIES:
-            found.remarks.append(f"{candidate.number} is not sealed: all {QUERIES} queries of the holdout are used")
+            used = f"all {QUERIES} queries of the holdout are used"
+            found.remarks.append(f"candidate {candidate.number} is not sealed: {used}")
             return
         yield from evaluated(course, candidate, rung)
         if course.control.cancelled.is_set():
             return
         candidate = course.candidates[candidate.sha256]
         if course.last != "PASS":
-            found.remarks.append(f"{candidate.number} did not pass the gate: {course.last}, {candidate.why}")
+            found.remarks.append(f"candidate {candidate.number} did not pass the gate: {course.last}, {candidate.why}")
             return
     found.winner = candidate
 
