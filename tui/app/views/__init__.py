@@ -67,6 +67,7 @@ class View(Vertical, Generic[Loaded]):
         self.session: Session | None = None  # that is shown, or being loaded
         self.other: Session | None = None  # that it is compared with
         self.ready = False
+        self.problem: str | None = None  # why there is nothing to show
 
     # --- what a view is made of
 
@@ -144,6 +145,7 @@ class View(Vertical, Generic[Loaded]):
     def on_view_answered(self, message: Answered) -> None:
         if message.session is not self.session:
             return
+        self.problem = message.problem
         if message.problem is not None:
             self.ready = False
             self.wait(clean(message.problem))

@@ -68,7 +68,8 @@ class Bottlenecks(View["Ranked"]):
         self.shown: list[Row] = []  # in the table, in its order
         self.cells: list[list[str]] = []
         self.columns: tuple[Column, ...] = ()
-        self.selected: str | None = None
+        self.wanted: str | None = None  # the row that the person chose last, even where the filter hides it
+        self.at: str | None = None  # the row that the cursor is on
         self.match: Match = parse("")
         self.kept = 0  # rows that the filter keeps
         self.most = FEW
@@ -105,8 +106,8 @@ class Bottlenecks(View["Ranked"]):
             self.ask(self.what_if)
 
     def select(self, selection: Selection) -> None:
-        if selection.key and selection.key != self.selected:
-            self.selected = selection.key
+        if selection.key and selection.key != self.at:
+            self.wanted = selection.key
             self.fill()
 
     def on_resize(self, event: Resize) -> None:
@@ -141,11 +142,11 @@ class Bottlenecks(View["Ranked"]):
         widths = fitting(columns, cells, grid.outer_size.width - SCROLLBAR)
         self.columns = tuple(column for column in columns if column.id in widths)
         self.cells = [[cell for column, cell in zip(columns, row, strict=True) if column.id in widths] for row in cells]
-        before = self.selected
+        before = self.at
         self.draw(widths, [*(row.key for row in self.shown), *([OTHERS] if others else [])])
         self.tell()
-        if self.selected != before:
-            self.post_message(Selected(Selection(self.selected)))
+        if self.at != before:
+            self.post_message(Selected(Selection(self.at)))
 
     def draw(self, widths: dict[str, int], keys: Sequence[str]) -> None:
         grid, top = self.grid, self.grid.scroll_y
@@ -156,10 +157,10 @@ class Bottlenecks(View["Ranked"]):
                 grid.add_column(Text(text), key=column.id, width=widths[column.id] + GAP)
             for key, row in zip(keys, self.cells, strict=True):
                 grid.add_row(*self.drawn(row, widths), key=key)
-            place = keys.index(self.selected) if self.selected in keys else 0
+            place = keys.index(self.wanted) if self.wanted in keys else 0
             grid.move_cursor(row=place, animate=False, scroll=False)
         if keys:
-            self.selected = keys[place] if keys[place] != OTHERS else self.selected
+            self.at = keys[place] if keys[place] != OTHERS else self.at
         grid.scroll_to(y=top, animate=False)
         self.call_after_refresh(grid.move_cursor, row=place, animate=False)
 
@@ -201,7 +202,7 @@ class Bottlenecks(View["Ranked"]):
         return Group(*(field(label, self.glyphs.text(text)) for label, text in pairs))
 
     def row_selected(self) -> "Row | None":
-        return next((row for row in self.shown if row.key == self.selected), None)
+        return next((row for row in self.shown if row.key == self.at), None)
 
     def table(self) -> Shown:
         return Shown([column.header or column.id for column in self.columns], self.cells)
@@ -234,8 +235,8 @@ class Bottlenecks(View["Ranked"]):
     @on(DataTable.RowHighlighted)
     def follow(self, message: DataTable.RowHighlighted) -> None:
         key = message.row_key.value
-        if key and key != OTHERS and key != self.selected:
-            self.selected = key
+        if key and key != OTHERS and key != self.at:
+            self.wanted = self.at = key
             self.tell()
             self.post_message(Selected(Selection(key)))
 
