@@ -1,17 +1,22 @@
 """From a traced program to a suggestion: with the gate's clock scripted, and for real."""
 
 import json
+import re
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import pytest
 from conftest import Workshop
-from gate_scripted import Clock, Script, stock_of, workers
+from gate_scripted import SOFTMAX, Clock, Script, case, stock_of, workers
+from loopback import KEY, MODEL, loopback, proposes, says, status
 
 from qrprof.planner.gate.gate import Lane, run_gate
 from qrprof.planner.gate.preview import preview
+from qrprof.planner.gate.task_store import keep
 from qrprof.planner.optimize.brief import journal_of
 from qrprof.planner.optimize.records import Evaluation, Job
 from qrprof.planner.optimize.tunables import tunables
@@ -150,3 +155,95 @@ def test_from_a_trace_to_a_suggestion_on_a_scripted_clock(
     assert made["predicted_ms"]["mid"] < made["step_ms"]
     assert run(["history", one.id]) == 0
     assert "PASSES 6 -> " in capsys.readouterr().out
+
+
+# --- for real
+
+
+@pytest.mark.slow
+def test_a_planted_slowdown_is_found_and_undone(
+    traced: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = traced(ROUTER.format(rows=16384))
+    (folder / "slow.py").write_text(SLOW.replace("6", "3"))
+    capsys.readouterr()
+    command = ["optimize", "--target", "aten::_softmax", "--start", "slow.py", "--budget", "10min,20evals"]
+    assert run([*command, "--json"]) == 0
+    found = events_of(capsys.readouterr().out)
+    assert found[-1]["kind"] == "suggestion", found[-1]
+    assert "PASSES = 1\n" in (folder / found[-1]["file"]).read_text()
+    assert run(["verdict", found[-1]["verdict"], "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert verdict["outcome"] == "PASS"
+    assert verdict["over_parent"]["low"] > 1.5
+    assert verdict["speedup"]["low"] > verdict["needed"]
+
+
+@pytest.mark.slow
+def test_a_program_with_nothing_to_gain_is_told_so_with_numbers(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[1] / "examples" / "adamw_charlm.py"
+    assert workshop.python("-m", "qrprof", "doctor", "--measure").code == 0
+    assert workshop.trace("--stop", str(example)).code == 0
+    monkeypatch.chdir(workshop.folder)
+    monkeypatch.setenv("QRPROF_CACHE", str(workshop.folder / "cache"))
+    capsys.readouterr()
+    assert run(["optimize"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("don't bother: nothing is worth it; ")
+    assert re.search(r"\d+(\.\d+)? ms of a step of \d+(\.\d+)? ms", out)
+
+
+CHEAT = """\
+ANSWERS = {}
+
+
+def candidate(x, dim, half_to_float):
+    return ANSWERS.setdefault(x.shape, x.softmax(dim))
+"""
+# The environment is where a key would be: a candidate that sees one fails.
+BETTER = """\
+import torch
+
+assert not any("sk-" in value for value in torch.os.environ.values())
+
+
+""" + SLOW.partition("CLEAR = True\n\n\n")[2].replace("range(PASSES)", "range(1)")
+
+
+@pytest.mark.slow
+def test_a_model_that_cheats_then_is_slow_then_fails_twice_and_then_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QRPROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QRPROF_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setattr("time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.2)))
+    keep(tmp_path, replace(SOFTMAX, development=(case(16384, 8, 1.0),)))
+    slow = BETTER.replace("range(1)", "range(40)")
+    replies = [
+        proposes(CHEAT, "answers are kept"),
+        proposes(slow, "forty passes"),
+        status(500),
+        says('{"changed": "cut off'),
+        proposes(BETTER, "whole tensors"),
+    ]
+    with loopback(*replies) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        command = ["optimize", "--task", "softmax", "--proposer", "llm", "--model", MODEL, "--yes", "--json"]
+        assert run([*command, "--allow-unsandboxed", "--budget", "1Mtokens,12evals,10min"]) == 0
+        prompts = [asked.prompt for asked in server.asked]
+    out, err = capfd.readouterr()
+    found = events_of(out)
+    judged = {one["number"]: one for one in found if one["kind"] == "judged" and one["rung"] == "preview"}
+    assert judged[1]["outcome"] == "FAIL"
+    assert judged[2]["over"]["high"] < 1
+    assert judged[3]["over"]["low"] > 1
+    assert "malformed" in {one["what"] for one in found if one["kind"] == "trouble"}
+    assert found[-1]["kind"] == "suggestion", found[-1]
+    assert (tmp_path / found[-1]["file"]).read_text() == BETTER
+    assert "answers are kept -> FAIL" in prompts[-1]
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(KEY.encode() in one for one in (*kept, out.encode(), err.encode(), "".join(prompts).encode()))
