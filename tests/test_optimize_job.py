@@ -213,24 +213,29 @@ LocalPool().evaluate([job_in({job_text(job(HANGS))!r})])
 def test_jobs_wait_while_another_program_has_the_device() -> None:
     said, found = list[str](), list[Evaluation]()
     with LocalPool(say=said.append) as pool:
-        thread = Thread(target=lambda: found.extend(pool.evaluate([job(WRONG), job(WRONG)])))
+        thread = Thread(target=lambda: found.extend(pool.evaluate([job(WRONG)])))
         with held(cpu_slot(), nullcontext):
             thread.start()
             until(lambda: said)
             assert not found
         thread.join()
-    assert [one.outcome for one in found] == ["FAIL", "FAIL"]
+    assert [one.outcome for one in found] == ["FAIL"]
     assert said == ["another optimizer measures on cpu: this one waits its turn"]
 
 
 @pytest.mark.slow
-def test_workers_of_the_stock_op_live_on_from_job_to_job() -> None:
+def test_workers_of_the_stock_op_live_on_and_those_of_the_parent_for_previews() -> None:
+    slower = "def candidate(a, b):\n    return (a @ b).clone()\n"
     with LocalPool() as pool:
-        pool.evaluate([job(WRONG)])
-        left = {one.pid for one in running(pool)}
-        pool.evaluate([job(WRONG)])
-        assert {one.pid for one in running(pool)} == left
-        assert len(left) >= 3
+        pool.evaluate([job(GOOD, parent=slower)])
+        first = running(pool)
+        assert len(first) >= 1 + 2 * 3  # the child, and keepers with the stock op, the parent, and the parent's twin
+        pool.evaluate([job(GOOD, parent=slower), job(WRONG, "gate", parent=slower), job(WRONG)])
+        assert set(first) <= set(running(pool))
+        pool.evaluate([job(WRONG, parent=f"{slower}\n")])
+        (left,) = set(first) & set(running(pool))
+        assert pool.seats[0].child is not None
+        assert left.pid == pool.seats[0].child.process.pid
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The process that evaluates jobs, one after the other: `python -m qrprof.planner.optimize.job DEVICE FOLDER`.
 
 Each line of its input is a request: a job, and the file where the answer is to be, which is there whole or not at all.
-torch is imported once, and the workers of the stock op live on from job to job. While it waits for the device's slot,
+torch is imported once, and workers of trusted files live on from job to job. While it waits for the device's slot,
 FOLDER holds a file that says so. When its input is closed nobody waits for it any more: it ends at once, and so does
 what it has started, by the gate's keepers.
 """
@@ -105,7 +105,8 @@ class Server:
     def __init__(self, device: str, folder: str, options: list[str]) -> None:
         self.workers = workers_on(device, layer_for("a candidate", UNSANDBOXED in options))
         self.place = place_of(device, Path(folder, WAITING))
-        self.kept: set[str] = set()  # texts of files
+        self.stock: str = ""
+        self.parent: str | None = None
         self.open = ExitStack()
 
     def evaluate(self, text: str) -> Evaluation:
@@ -113,12 +114,14 @@ class Server:
         return run(job, self.workers_for(job), self.place)
 
     def workers_for(self, job: Job) -> Workers:
-        """Those of the stock op, and for previews of the parent, are kept as long as they are the same."""
-        kept = {stock_source(job.task.op)} | ({job.parent} if job.parent and job.rung == "preview" else set())
-        if kept != self.kept:
+        """Those of the stock op live on from job to job; for previews, which accept nothing, the parent's, too."""
+        stock, parent = stock_source(job.task.op), self.parent if job.parent is None else job.parent
+        if (stock, parent) != (self.stock, self.parent):
             self.open.close()
-            self.kept, self.pool = kept, Pool(self.workers, frozenset(kept), self.open)
-        return self.pool
+            self.stock, self.parent = stock, parent
+            self.verdicts = Pool(self.workers, frozenset({stock}), self.open)
+            self.previews = Pool(self.verdicts, frozenset({parent} if parent else ()), self.open)
+        return self.previews if job.rung == "preview" else self.verdicts
 
 
 def place_of(device: str, waiting: Path) -> Place:
