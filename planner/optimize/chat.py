@@ -40,7 +40,7 @@ class Limits:
     """Of one question, all of its tries together."""
 
     tokens_out: int = 16_384
-    seconds: float = 300.0
+    seconds: float = 600.0
     tries: int = 4
 
 

@@ -15,7 +15,7 @@ from qrprof.planner.optimize.tunables import tunables
 from qrprof.profiler.errors import QrprofError
 
 USUAL, BOLD = 0.7, 1.0  # temperatures
-ADVICE: Final = Limits(tokens_out=4096, seconds=120.0)
+ADVICE: Final = Limits(tokens_out=8192)
 
 
 class LLM:

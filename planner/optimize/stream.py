@@ -110,12 +110,12 @@ def fault(error: Exception) -> Fault:
         return Fault("http", said, error.status_code, error.code or "", wait, free=True)
     if isinstance(error, openai.APITimeoutError):
         return Fault("timeout")
-    if isinstance(error, openai.APIConnectionError):
-        cause = type(error.__cause__).__name__
-        return Fault("connection", f"the connection failed ({cause})", free=cause in NOT_SENT)
-    if isinstance(error, openai.APIError):  # sent in the stream, in place of an answer
-        return Fault("http", error.message)
-    return Fault("malformed", f"what it sent cannot be read ({type(error).__name__})")
+    if isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError):
+        return Fault("http", error.message)  # sent in the stream, in place of an answer
+    if isinstance(error, ValueError | TypeError | AttributeError):
+        return Fault("malformed", f"what it sent cannot be read ({type(error).__name__})")
+    cause = type(error.__cause__ or error).__name__  # some versions of the client wrap the transport's errors
+    return Fault("connection", f"the connection failed ({cause})", free=cause in NOT_SENT)
 
 
 def wait_s(headers: Mapping[str, str]) -> float | None:
