@@ -211,12 +211,12 @@ def cuts(text: str, cleanly: bool = False) -> Reply:
     return reply
 
 
-def garbles() -> Reply:
-    """Sends a stream that is no JSON."""
+def garbles(data: str = '{"choices": [{"delta": ') -> Reply:
+    """Sends this as an event of a stream, and then ends it."""
 
     def reply(handler: Handler) -> None:
         handler.stream()
-        handler.event('{"choices": [{"delta": ')
+        handler.event(data)
         handler.done()
 
     return reply

@@ -178,10 +178,24 @@ def test_a_person_ends_a_question_at_once(server: Loopback) -> None:
     assert talk.spent.tokens_out == 64, "what it may have cost stays counted"
 
 
-def test_a_stream_that_is_no_json_is_malformed(server: Loopback) -> None:
+@pytest.mark.parametrize(
+    "data", ["", "{", "42", '{"choices": 3}', '{"choices": [null]}', '{"choices": [{"delta": 1}]}']
+)
+def test_a_stream_of_anything_else_ends_as_a_trouble(server: Loopback, data: str) -> None:
+    talk = script(server, *[garbles(data)] * 4)
+    assert talk.fails().trouble in ("malformed", "connection")
+
+
+def test_a_stream_that_is_no_json_is_malformed_and_not_asked_for_again(server: Loopback) -> None:
     talk = script(server, garbles())
     assert talk.fails().trouble == "malformed"
     assert len(server.asked) == 1
+
+
+def test_an_error_in_the_stream_is_tried_again(server: Loopback) -> None:
+    talk = script(server, garbles('{"error": {"message": "overloaded"}}'), says("yes"))
+    assert talk.ask() == "yes"
+    assert talk.waits == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -313,22 +327,29 @@ def test_dollars_are_held_by_the_price_of_the_model(server: Loopback) -> None:
 
 def test_the_key_is_in_one_header_and_nowhere_else(server: Loopback) -> None:
     talk = script(server, status(500, f"who are you, {KEY}?"), status(418, f"no {KEY}"))
-    talk.chat.place = endpoint({**server.environment, "OPENAI_API_KEY": "a key of no known form"})
-    messages: Sequence[dict[str, str]] = [{"role": "user", "content": "here is a key of no known form, keep it"}]
+    talk.chat.place = endpoint({**server.environment, "OPENAI_API_KEY": "akeyofnoknownform"})
+    messages: Sequence[dict[str, str]] = [{"role": "user", "content": "here is akeyofnoknownform, keep it"}]
     with pytest.raises(Failed) as failed:
         talk.chat.ask(messages, None, 0.7)
     assert KEY not in str(failed.value)
     assert failed.value.__cause__ is failed.value.__context__ is None, "no error with the request's headers follows"
     for asked in server.asked:
-        assert "a key of no known form" not in str(asked.body)
-        assert asked.headers["authorization"] == "Bearer a key of no known form"
-    assert "a key of" not in repr(talk.chat.place)
+        assert "akeyofnoknownform" not in str(asked.body)
+        assert asked.headers["authorization"] == "Bearer akeyofnoknownform"
+    assert "akeyof" not in repr(talk.chat.place)
 
 
 def test_without_key_and_host_nothing_can_be_asked() -> None:
     with pytest.raises(QrprofError, match="OPENAI_API_KEY") as error:
         endpoint({})
     assert error.value.exit_code == Exit.NO_DEVICE
+
+
+@pytest.mark.parametrize("key", ["sk-\u00e9t\u00e9", "two\nlines", "a b"])
+def test_a_key_that_cannot_be_one_is_said_so_without_it(key: str) -> None:
+    with pytest.raises(QrprofError, match="OPENAI_API_KEY") as error:
+        endpoint({"OPENAI_API_KEY": key})
+    assert key not in str(error.value)
 
 
 def test_a_host_of_the_users_own_needs_no_key(server: Loopback) -> None:

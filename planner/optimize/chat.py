@@ -5,6 +5,7 @@ here (`stream`).
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from qrprof.profiler.readers.texts import MASK, Masked, clean
 
 OPENAI: Final = "https://api.openai.com/v1"
 NO_KEY: Final = "none"  # the client wants one, a host of the user's own may not
+KEY: Final = re.compile(r"[!-~]*")  # what a header takes
 SHORTEST_KEY: Final = 8  # characters; what is shorter is a word that any text may hold
 AROUND: Final = 16  # tokens that a message takes beside its text
 AGAIN: Final = frozenset({408, 409, 429})  # and all from 500 on
@@ -55,7 +57,7 @@ class Failed(Exception):
 def endpoint(environment: Mapping[str, str]) -> Endpoint:
     """By OPENAI_BASE_URL and OPENAI_API_KEY; another host than OpenAI's may need no key.
 
-    Raises QrprofError: exit code 3 where a key is missing, 2 where the address is none.
+    Raises QrprofError: exit code 3 where a key is missing or cannot be one, 2 where the address is none.
     """
     url, key = (environment.get(name, "").strip() for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"))
     if not key and not url:
@@ -64,6 +66,8 @@ def endpoint(environment: Mapping[str, str]) -> Endpoint:
             "or take --proposer search",
             Exit.NO_DEVICE,
         )
+    if not KEY.fullmatch(key):
+        raise QrprofError("OPENAI_API_KEY holds characters that no key has: copy it anew", Exit.NO_DEVICE)
     host_of(url or OPENAI)
     return Endpoint(url or OPENAI, key or NO_KEY)
 
