@@ -204,6 +204,20 @@ def test_on_a_plateau_the_adviser_is_asked_once_for_each_stretch_until_something
     assert of("advice", events) == [{"text": "be bold"}, {"text": "be bolder"}]
 
 
+def test_an_adviser_without_an_answer_is_not_asked_again_at_once(bench: Bench) -> None:
+    proposer = ScriptedProposer(file(2.0), *MANY[:6], name="llm")
+    events = bench.run(bench.begin(patience=3), proposer, adviser=Sage("", "be bold"))
+    assert [known.advice for known in proposer.told] == [*[""] * 7, "be bold"]
+    assert of("advice", events) == [{"text": "be bold"}]
+
+
+def test_with_one_evaluation_left_nothing_is_composed(bench: Bench) -> None:
+    small, large = file({"4x8x8": 4.0, "4x64x64": 1.0}), file({"4x8x8": 1.0, "4x64x64": 4.0})
+    evaluator = bench.evaluator()
+    bench.run(bench.begin(task=TWO_SIZES, budget=Budget(evaluations=3)), ScriptedProposer(small, large), evaluator)
+    assert [job.rung for job in evaluator.jobs] == ["preview", "preview", "sealed"]
+
+
 def test_three_times_the_patience_without_a_better_one_is_an_end(bench: Bench) -> None:
     events = bench.run(bench.begin(patience=3), ScriptedProposer(file(2.0), *MANY))
     assert len(of("proposed", events)) == 1 + 9

@@ -71,6 +71,7 @@ class Held:
 
 
 NOTHING: Final = Held()
+LAST: Final = 2  # evaluations, for the gate and for its holdout
 FOR_THE_END: Final = 0.2  # of the seconds
 LONGEST_END: Final = 600.0  # s
 
@@ -80,7 +81,8 @@ def for_the_end(budget: Budget) -> Held:
     seconds, gpu_seconds = (
         min(FOR_THE_END * (limit or 0.0), LONGEST_END) for limit in (budget.seconds, budget.gpu_seconds)
     )
-    return Held(min(2, (budget.evaluations or 4) // 2), seconds, gpu_seconds)
+    evaluations = LAST if budget.evaluations is None else min(LAST, budget.evaluations // 2)
+    return Held(evaluations, seconds, gpu_seconds)
 
 
 @dataclass(frozen=True, eq=False)  # two of the same size are two

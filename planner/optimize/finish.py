@@ -27,7 +27,8 @@ class Finish:
 
 def finish(course: Course, found: Finish) -> Iterator[Event]:
     """Fills in `found`. Raises what `Course.evaluate` raises."""
-    if (proposal := composed(course)) is not None and (candidate := course.candidate(proposal)).rounds == 0:
+    proposal = composed(course) if course.meter.evaluations_left() > 1 else None
+    if proposal is not None and (candidate := course.candidate(proposal)).rounds == 0:
         yield from evaluated(course, candidate, "preview", ROUNDS)
     for candidate in finalists(course):
         yield from sealed(course, candidate, found)

@@ -48,7 +48,7 @@ class Guides:
     lessons: Lessons
     hints: int  # that were heard
     advice: str = ""
-    advised: int = 0  # candidates that had been judged then
+    advised: int | None = None  # candidates that had been judged when it was asked for; None: not on this plateau
 
 
 def optimize(
@@ -209,10 +209,11 @@ def asked(course: Course, guides: Guides) -> Generator[Event, None, Known]:
 def advised(course: Course, guides: Guides, known: Known) -> Iterator[Event]:
     """On a plateau the adviser is asked, once for each stretch of it."""
     if not known.plateau:
-        guides.advice = ""
+        guides.advice, guides.advised = "", None
         return
     judged = len(known.tried)
-    if guides.adviser is None or (guides.advice and judged - guides.advised < course.start.patience):
+    waits = guides.advised is not None and judged < guides.advised + course.start.patience
+    if guides.adviser is None or waits:
         return
     guides.advice, guides.advised = guides.adviser.advise(known), judged
     yield course.usage("adviser")
