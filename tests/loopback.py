@@ -139,8 +139,7 @@ def says(text: str, usage: tuple[int, int] | None = (100, 50), finish: str = "st
         handler.pieces(text)
         handler.piece(finish)
         if usage is not None:
-            counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
-            handler.event(chunk(usage=counts))
+            handler.event(chunk(usage={"prompt_tokens": usage[0], "completion_tokens": usage[1]}))
         handler.done()
 
     return reply

@@ -100,6 +100,13 @@ def test_where_the_server_does_not_count_the_prompt_as_reserved_and_the_answer_a
     assert talk.spent.tokens_out == 5
 
 
+@pytest.mark.parametrize("count", ["12", -3, 0, None, 1.5])
+def test_a_count_that_is_none_is_not_taken(server: Loopback, count: Any) -> None:
+    talk = script(server, says("ten bytes.", usage=(count, count)))
+    talk.ask()
+    assert (talk.spent.tokens_in, talk.spent.tokens_out) == (reserved_tokens(MESSAGES, SCHEMA), 5)
+
+
 # --- what is tried again
 
 
@@ -179,7 +186,12 @@ def test_a_person_ends_a_question_at_once(server: Loopback) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", ["", "{", "42", '{"choices": 3}', '{"choices": [null]}', '{"choices": [{"delta": 1}]}']
+    "data",
+    [
+        *("", "{", "42", '{"choices": 3}', '{"choices": [null]}', '{"choices": [{"delta": 1}]}'),
+        *('{"choices": [{"delta": {"content": 5}}]}', '{"choices": [{"delta": {"content": ["a"]}}]}'),
+        '{"choices": [], "usage": 7}',
+    ],
 )
 def test_a_stream_of_anything_else_ends_as_a_trouble(server: Loopback, data: str) -> None:
     talk = script(server, *[garbles(data)] * 4)
@@ -370,7 +382,9 @@ def test_what_is_no_address_is_refused_before_anything_is_asked(url: str) -> Non
     ("asked", "seconds"),
     [
         ({"retry-after": "2.5"}, 2.5),
-        ({"retry-after": "-1"}, 0.0),
+        ({"retry-after": "0"}, 0.0),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "nan"}, None),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
         ({"retry-after": "soon"}, None),
         ({}, None),

@@ -3,6 +3,7 @@
 The openai package's errors hold the request with its headers, so none of them leaves this file.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,14 +53,20 @@ class Received:
     abandoned: bool = False
 
     def take(self, chunk: Any) -> None:
+        """Raises what a chunk of another form leads to: the client does not look at what it hands on."""
         for choice in chunk.choices or ():
             self.finish = choice.finish_reason or self.finish
             said = {name: getattr(choice.delta, name, None) or "" for name in SAID}
-            self.texts.append(said["content"])
-            self.refusals.append(said["refusal"])
+            self.texts.append("" + said["content"])
+            self.refusals.append("" + said["refusal"])
             self.pieces += any(said.values())
         if usage := getattr(chunk, "usage", None):
-            self.tokens_in, self.tokens_out = usage.prompt_tokens or None, usage.completion_tokens or None
+            self.tokens_in, self.tokens_out = counted(usage.prompt_tokens), counted(usage.completion_tokens)
+
+
+def counted(tokens: object) -> int | None:
+    """None: the server does not count."""
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
 def received(place: Endpoint, body: Mapping[str, Any], most: int, until: float, stop: Event) -> Received:
@@ -121,10 +128,8 @@ def fault(error: Exception) -> Fault:
 def wait_s(headers: Mapping[str, str]) -> float | None:
     """Seconds that a server asks to wait: a number, or a date."""
     asked = headers.get("retry-after", "")
-    try:
-        return max(float(asked), 0.0)
-    except ValueError:
-        pass
+    if re.fullmatch(r"\d+(\.\d+)?", asked, re.ASCII):
+        return float(asked)
     try:
         return max((parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds(), 0.0)
     except (ValueError, TypeError):  # TypeError: a date without a zone
