@@ -175,7 +175,8 @@ def test_a_pool_at_rest_has_no_process_and_starts_one_for_the_next_job(pool: Loc
         (2, "4,5,6", ["4", "5"]),
         (3, "GPU-a,GPU-b", ["GPU-a", "GPU-b", "GPU-a"]),
         (2, None, ["0", "1"]),
-        (3, "", ["0", "1", "0"]),
+        (3, None, ["0", "1", "0"]),
+        (2, "", [None, None]),
     ],
 )
 def test_slots_share_the_visible_gpus(

@@ -94,7 +94,7 @@ def gpus(slots: int, environ: Mapping[str, str]) -> list[dict[str, str]]:
     if slots == 1:
         return [{}]
     named = environ.get(VISIBLE)
-    names = named.split(",") if named else [str(number) for number in range(gpu_count())]
+    names = [str(gpu) for gpu in range(gpu_count())] if named is None else [one for one in named.split(",") if one]
     return [{VISIBLE: names[slot % len(names)]} if names else {} for slot in range(slots)]
 
 

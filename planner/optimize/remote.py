@@ -57,6 +57,7 @@ def carried_out(text: str) -> Evaluation:
         return CANCELLED if flag.is_set() or forgotten(worker, key) else None
 
     found = pool_of(worker, order["unsandboxed"]).evaluated(job, stop)
+    starts.close()
     return replace(found, host=f"{found.host} {worker.address}")
 
 

@@ -41,6 +41,8 @@ class Seat:
         return Evaluation(job, time.monotonic() - start, platform.node(), job.task.device, lost=why)
 
     def evaluated(self, job: Job, stop: Stop) -> Evaluation:
+        if why := stop():
+            raise Stopped(why)
         try:
             child = self.child_for(job.task.device)
             return evaluation_in(child.evaluate(job_text(job), stop, self.limit_s, self.waiting))
