@@ -169,6 +169,16 @@ def test_one_that_goes_on_ends_with_the_same_candidates(
     assert numbers == list(range(1, len(outline(bench)) + 1))
 
 
+def test_two_processes_do_not_go_on_with_the_same_one(bench: Bench) -> None:
+    start = bench.begin()
+    with bench.journal.alone("test"):
+        with pytest.raises(QrprofError, match="test goes on in another process") as caught:
+            bench.run(start, ScriptedProposer(file(2.0)))
+        bench.run(bench.begin(), ScriptedProposer())
+    assert caught.value.exit_code == Exit.USAGE
+    assert bench.run(start, ScriptedProposer(file(2.0)))[-1].kind == "ended"
+
+
 # Goes on with the optimization of a folder, and says each event. An evaluation takes a moment.
 GOING_ON = """\
 import sys, time

@@ -49,6 +49,13 @@ class Course:
     lost: int = 0  # evaluations in a row
     cut: bool = False  # the last evaluations were ended by us
 
+    def recall(self) -> list[Event]:
+        """Take up what earlier processes came to, and return their events."""
+        id_, journal = self.start.id, self.journal
+        self.candidates = {one.sha256: one for one in journal.candidates(id_)}
+        self.proposed = {one.candidate.sha256: one.candidate for one in journal.waiting(id_)} | self.candidates
+        return journal.events(id_)
+
     # --- events
 
     def event(self, kind: EventKind, record: Mapping[str, object]) -> Event:

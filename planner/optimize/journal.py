@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
@@ -144,6 +145,26 @@ class Journal:
         with self.written() as connection:
             text = written(SPENT, spent)
             connection.execute("UPDATE optimizations SET spent = ? WHERE id = ?", (text, optimization))
+
+    @contextmanager
+    def alone(self, optimization: str) -> Iterator[None]:
+        """Inside, no other process goes on with this optimization. Raises QrprofError (exit code 2) where one does."""
+        from filelock import FileLock, Timeout  # which is slow to import
+
+        with self.connect() as connection:
+            ledger = Path(connection.execute("PRAGMA database_list").fetchone()["file"])
+        # It may be let go by another thread than took it.
+        lock = FileLock(ledger.with_name(f"{optimization}.lock"), timeout=0, thread_local=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise QrprofError(
+                f"{optimization} goes on in another process: wait for it, or end it", Exit.USAGE
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     # --- candidates
 

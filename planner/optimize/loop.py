@@ -67,12 +67,15 @@ def optimize(
     `meter` is made with what was spent before, and keeps what is spent:
     `Meter(start.budget, clock, journal.spent(start.id), partial(journal.keep_spent, start.id))`; the proposer and the
     adviser have the same one. `lessons` is asked before each proposal. Raises QrprofError for what a person has to
-    mend, after the event "ended".
+    mend, after the event "ended"; and at once where another process goes on with the same.
     """
-    before = journal.events(start.id)
     course = Course(start, evaluator, journal, meter, control or Control())
-    course.candidates = {one.sha256: one for one in journal.candidates(start.id)}
-    course.proposed = {one.candidate.sha256: one.candidate for one in journal.waiting(start.id)} | course.candidates
+    with journal.alone(start.id):
+        yield from whole(course, proposer, adviser, lessons)
+
+
+def whole(course: Course, proposer: Proposer, adviser: Adviser | None, lessons: Lessons) -> Iterator[Event]:
+    before = course.recall()
     guides = Guides(proposer, adviser, lessons, hints=sum(event.kind == "hint" for event in before))
     yield from begun(course, anew=not before)
     found = Finish()
