@@ -160,11 +160,11 @@ def refuses(text: str) -> Reply:
     return reply
 
 
-def status(code: int, message: str = "", **headers: str) -> Reply:
-    """An HTTP error with OpenAI's body; `retry_after="1"` sends that header."""
+def status(code: int, message: str = "", reason: str | None = None, **headers: str) -> Reply:
+    """An HTTP error with OpenAI's body, `reason` as its code; `retry_after="1"` sends that header."""
 
     def reply(handler: Handler) -> None:
-        data = json.dumps({"error": {"message": message or f"status {code}", "type": "error"}}).encode()
+        data = json.dumps({"error": {"message": message or f"status {code}", "type": "error", "code": reason}}).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         handler.begin(code, "application/json", {"Content-Length": str(len(data)), **named})
         handler.wfile.write(data)

@@ -248,6 +248,13 @@ def test_what_a_person_has_to_mend_is_an_error(server: Loopback, code: int) -> N
     assert "Incorrect API key" in str(error.value)
 
 
+def test_a_quota_that_is_used_up_is_not_waited_for(server: Loopback) -> None:
+    talk = script(server, status(429, "You exceeded your current quota", "insufficient_quota"))
+    with pytest.raises(QrprofError, match="pay there, or choose another"):
+        talk.ask()
+    assert len(server.asked) == 1
+
+
 # --- what the server does not take
 
 
