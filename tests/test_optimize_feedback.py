@@ -8,7 +8,18 @@ from conftest import Build
 from gate_cases import PASSED, case_time
 from gate_tasks import MM, case, task
 
-from qrprof.planner.optimize.feedback import idling, launching, of_run, of_task, of_verdict, panel, panel_shapes
+from qrprof.planner.gate.records import Interval
+from qrprof.planner.optimize.feedback import (
+    idling,
+    launching,
+    of_best,
+    of_run,
+    of_task,
+    of_verdict,
+    panel,
+    panel_shapes,
+)
+from qrprof.planner.optimize.records import Candidate, Known, Proposal
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.facts import Facts, find_facts
 from qrprof.profiler.read import read
@@ -74,8 +85,18 @@ def test_a_verdict_is_told_by_case_and_by_its_worst() -> None:
     times = (case_time("fast", 30.0), case_time(MM.development[0].name, 1.5))
     told = of_verdict(replace(PASSED, times=times), MM, PEAKS)
     assert told == (
-        f"{times[1].case}: now 2.00 ms a call, the stock op 3.00 ms; 0.1 % of what a good kernel reaches",
-        f"it gains least on {times[1].case}: 1.50x the stock op's speed",
+        f"{times[1].case}: the file judged last 2.00 ms, the stock op 3.00 ms; 0.1 % of what a good kernel reaches",
+        f"the file judged last gained least on {times[1].case}: 1.50x the stock op's speed",
     )
     assert of_verdict(replace(PASSED, times=()), MM, PEAKS) == ()
     assert len(of_verdict(replace(PASSED, times=times), MM, None)) == 2
+
+
+def test_the_best_so_far_is_told_by_the_case_on_which_it_gains_least() -> None:
+    cases = {"8x8": Interval(1.9, 2.0, 2.1), "64x64": Interval(0.9, 1.1, 1.2)}
+    best = Candidate(7, "", Proposal("", None, ""), "preview", "PASS", Interval(1.4, 1.5, 1.6), "", cases=cases)
+    assert of_best(Known(MM, "", beam=((best,),))) == (
+        "try 7 gains least on 64x64: 1.10x the speed of what it has to beat",
+    )
+    assert of_best(Known(MM, "")) == ()
+    assert of_best(Known(MM, "", beam=((replace(best, cases={}),),))) == ()

@@ -22,6 +22,7 @@ from qrprof.planner.optimize.brief import Brief, brief, device_here, fitting
 from qrprof.planner.optimize.budget import Meter
 from qrprof.planner.optimize.chat import endpoint
 from qrprof.planner.optimize.control import Control
+from qrprof.planner.optimize.feedback import of_best
 from qrprof.planner.optimize.journal import Journal
 from qrprof.planner.optimize.llm import LLM
 from qrprof.planner.optimize.llm import Adviser as ModelAdviser
@@ -31,6 +32,8 @@ from qrprof.planner.optimize.records import (
     Budget,
     Evaluator,
     Event,
+    Known,
+    Proposed,
     Proposer,
     ProposerName,
     Stakes,
@@ -180,7 +183,7 @@ def proposer_of(
     """A search draws alike whenever it goes on with the same optimization; `stop` ends a question to a model."""
     if place is None or meter is None:
         return Search(start.source, rng=random.Random(start.id), beam=start.beam)
-    return LLM(place, str(options.model), meter, stop=stop)
+    return Informed(LLM(place, str(options.model), meter, stop=stop))
 
 
 def adviser_of(options: Options, place: Endpoint | None, meter: Meter, stop: threading.Event) -> Adviser | None:
@@ -206,6 +209,17 @@ def slots_of(task: Task) -> int:
 
 
 # --- the run
+
+
+@dataclass
+class Informed:
+    """A model that is also told where the best candidate gains least."""
+
+    asked: Proposer
+    name: ProposerName = "llm"
+
+    def propose(self, known: Known) -> Proposed:
+        return self.asked.propose(replace(known, feedback=(*known.feedback, *of_best(known))))
 
 
 @dataclass

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from qrprof.planner.gate.aten_task import stock_source
 from qrprof.planner.gate.environment import machine
+from qrprof.planner.gate.evidence import find, listed
 from qrprof.planner.gate.records import Task
-from qrprof.planner.ledger import ledger_file, opened
+from qrprof.planner.ledger import ledger_file, looked_up, opened
 from qrprof.planner.optimize import counters, feedback
 from qrprof.planner.optimize.journal import Journal
 from qrprof.planner.optimize.lessons import Lesson, learned, recall, shipped
@@ -44,6 +45,7 @@ def brief(root: Path, task: Task, start: Path | None, rank: int = 0) -> Brief:
     known = (
         *of_origin(root, task, rank),
         *feedback.of_task(task, peaks_here(task, here)),
+        *of_last_verdict(root, task, peaks_here(task, here)),
         *(counters.sentences(task, source) if here else ()),
     )
     return Brief(task, source, given is None, here, known)
@@ -80,6 +82,15 @@ def of_origin(root: Path, task: Task, rank: int) -> tuple[str, ...]:
         return ()
     run, trace = load_run(folder, rank)
     return feedback.of_run(find_facts(trace, run), run, task)
+
+
+def of_last_verdict(root: Path, task: Task, peaks: Peaks | None) -> tuple[str, ...]:
+    """What the gate found of the file that was judged last on this task, whoever wrote it."""
+    ids = [one.id for one in looked_up(root, listed) if one.task == task.id]
+    if not ids:
+        return ()
+    with opened(root) as connection:
+        return feedback.of_verdict(find(connection, ids[0]).verdict, task, peaks)
 
 
 # --- lessons

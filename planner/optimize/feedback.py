@@ -5,6 +5,7 @@ from typing import Final
 
 from qrprof.planner.gate.floor import case_work, floor_ns
 from qrprof.planner.gate.records import CaseTime, Task, TaskCase, Verdict
+from qrprof.planner.optimize.records import Known
 from qrprof.planner.roofline import remaining
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
@@ -95,21 +96,32 @@ def bounds(task: Task, case: TaskCase, peaks: Peaks | None) -> str:
 
 
 def of_verdict(verdict: Verdict, task: Task, peaks: Peaks | None) -> tuple[str, ...]:
-    """What the best candidate so far achieves, and where it gains least. Nothing where it was not timed."""
+    """What the file judged last achieved, and where it gained least. Nothing where it was not timed."""
     if not verdict.times:
         return ()
     cases = {case.name: case for case in task.development}
     worst = min(verdict.times, key=lambda time: time.speedup.mid)
     return (
         *(achieved(time, task, cases[time.case], peaks) for time in verdict.times if time.case in cases),
-        f"it gains least on {worst.case}: {units.ratio(worst.speedup.mid)} the stock op's speed",
+        f"the file judged last gained least on {worst.case}: {units.ratio(worst.speedup.mid)} the stock op's speed",
     )
 
 
 def achieved(time: CaseTime, task: Task, case: TaskCase, peaks: Peaks | None) -> str:
-    told = f"{time.case}: now {units.time(time.candidate_ns)} a call, the stock op {units.time(time.stock_ns)}"
+    told = (
+        f"{time.case}: the file judged last {units.time(time.candidate_ns)}, the stock op {units.time(time.stock_ns)}"
+    )
     todo = case_work(task.op, case)
     levels = remaining(todo, 1.0, peaks) if todo and peaks else None
     if levels is None or not levels.mid or time.candidate_ns <= 0:
         return told
     return f"{told}; {units.share(levels.mid / time.candidate_ns)} of what a good kernel reaches"
+
+
+def of_best(known: Known) -> tuple[str, ...]:
+    """Where the best of the first lane gains least, by its latest short look. Nothing of a task of one case."""
+    best = known.beam[0][0] if known.beam and known.beam[0] else None
+    if best is None or len(best.cases) < 2:
+        return ()
+    name, over = min(best.cases.items(), key=lambda pair: pair[1].mid)
+    return (f"try {best.number} gains least on {name}: {units.ratio(over.mid)} the speed of what it has to beat",)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, get_args
@@ -96,7 +97,7 @@ def command(
     going = resumed(resume, parse(budget) if budget else None) if resume else None
     if going is not None:
         wanted = replace(wanted, proposer=going.start.proposer, budget=going.start.budget, task=going.start.task.id)
-    place = agreed_endpoint(wanted, yes=yes, confirm=click.confirm if sys.stdin.isatty() else None)
+    place = agreed_endpoint(wanted, yes=yes, confirm=partial(click.confirm, err=True) if sys.stdin.isatty() else None)
     with interrupts() as control:
         return whole(wanted, place, control, Shown(as_json), going)
 

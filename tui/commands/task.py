@@ -140,7 +140,7 @@ def export(folder: Path, wanted: str | None, start: Path | None) -> int:
     README.md says what a candidate has to do, what is known of the op's calls, and how a file is judged; candidate.py
     is the file to change, parent.py what it has to beat.
     """
-    from qrprof.planner.gate.holdout import QUERIES
+    from qrprof.planner.gate.evidence import QUERIES
     from qrprof.planner.optimize.brief import brief, known_at_first
     from qrprof.planner.optimize.export import fill
 
