@@ -18,6 +18,7 @@ from qrprof.planner.gate.sizes import requests
 from qrprof.planner.gate.trial import Asked, Input, Round, Trial, same_bits
 
 CHANGES: Final = 2  # of each kind
+OUTGROWN: Final = 5  # inputs at once for which the memory of single ones is too small: all later ones lie elsewhere
 ATTEMPTS: Final = 20  # to find two numbers that differ
 
 
@@ -32,7 +33,7 @@ class Probe:
 
     @property
     def after(self) -> Asked:
-        return self.round_.asked[-1]
+        return self.round_.asked[0]
 
 
 def kept(trial: Trial, worker: Worker, case: TaskCase) -> Probe | None:
@@ -56,9 +57,12 @@ def probes(trial: Trial, worker: Worker, case: TaskCase) -> Iterator[Probe]:
     before = trial.ask([first], worker=worker).asked[0]
     round_ = trial.ask([trial.draw(case)], worker=worker, again=True)
     yield Probe("stale-pointer", "the answer before came back when the same memory held other numbers", before, round_)
-    if both := two_at_once(trial, worker, case):
-        detail = "two inputs lay in different memory, and the second was given the answer to the first"
-        yield Probe("graph-stale", detail, both.asked[0], both)
+    trial.ask([first], worker=worker, again=True)  # so that the memory a graph was made on holds these numbers again
+    several = [trial.draw(case) for _ in range(OUTGROWN)]
+    if len(list(requests(several))) == 1:
+        trial.ask(several, worker=worker)
+        round_ = trial.ask([trial.draw(case)], worker=worker)
+        yield Probe("graph-stale", "the answer before came back for other numbers in other memory", before, round_)
     trial.ask([first], worker=worker)
     for change, what in ((swapped, "two neighbouring numbers were swapped"), (one_changed, "one number was changed")):
         for _ in range(CHANGES):
@@ -66,12 +70,6 @@ def probes(trial: Trial, worker: Worker, case: TaskCase) -> Iterator[Probe]:
             if args is not None:
                 round_ = trial.ask([Input(case, args)], worker=worker)
                 yield Probe("stale-content", f"the answer before came back when {what}", before, round_)
-
-
-def two_at_once(trial: Trial, worker: Worker, case: TaskCase) -> Round | None:
-    """The first input lies where all single ones did, and where a graph was made; None: two are too large."""
-    inputs = [trial.draw(case), trial.draw(case)]
-    return trial.ask(inputs, worker=worker) if len(list(requests(inputs))) == 1 else None
 
 
 Change = Callable[[Arguments, random.Random], Arguments | None]
