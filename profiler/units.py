@@ -34,7 +34,7 @@ def time(ns: float | None) -> str:
 
 def moment(ns: float, step_ns: float) -> str:
     """A point in time, ns, with the digits that tell it from one `step_ns` later: `12.345 ms`."""
-    scale, unit = _TIME[0] if step_ns >= 1e8 else _TIME[1]
+    scale, unit = _TIME[0] if step_ns >= 1e9 else _TIME[1]
     places = max(0, -math.floor(math.log10(step_ns / scale)))
     return f"{ns / scale:,.{places}f} {unit}"
 

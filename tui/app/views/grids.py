@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from textual import on
 from textual.content import Content
 from textual.widgets import Static
 
@@ -38,6 +39,10 @@ class GridView(View[Loaded]):
         said = self.query_one(where, Static)
         said.display = bool(pairs)
         said.update(Content.assemble(*lines[:-1]))
+
+    @on(Grid.Filled)
+    def filled(self) -> None:
+        self.post_message(self.Changed())
 
     def table(self) -> Shown:
         return Shown(*self.grid.table())

@@ -55,4 +55,3 @@ class LaunchesView(GridView["Launched"]):
         """The other kind of rows."""
         self.by = WHAT if self.by == OP else OP
         self.put()
-        self.post_message(self.Changed())

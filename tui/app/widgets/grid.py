@@ -59,6 +59,9 @@ class Grid(DataTable[Text]):
         def control(self) -> "Grid":
             return self.grid
 
+    class Filled(Message):
+        """Its rows were drawn anew."""
+
     def __init__(self, glyphs: Glyphs, name: str, by: str | None = None) -> None:
         super().__init__(cursor_type="row", cell_padding=0, classes=name)
         self.glyphs = glyphs
@@ -119,6 +122,7 @@ class Grid(DataTable[Text]):
         self.selected = keys[place] if keys else None
         self.scroll_to(y=top, animate=False)
         self.call_after_refresh(self.move_cursor, row=place, animate=False)
+        self.post_message(self.Filled())
 
     def drawn_lines(self) -> list[Line]:
         return [*self.shown, *([added_up(self.heads, self.others)] if self.others else [])]

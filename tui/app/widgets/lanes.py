@@ -88,7 +88,7 @@ class Lanes(Canvas, can_focus=True):
 
     @property
     def label_width(self) -> int:
-        return 14 if self.size.width < 100 else 20
+        return 16 if self.size.width < 100 else 20
 
     @property
     def columns(self) -> int:
@@ -165,7 +165,8 @@ class Lanes(Canvas, can_focus=True):
 
     def marks_label(self) -> str:
         """How many of those marked are in view."""
-        return f"marks {self.marked.inside(self.view)}/{self.marked.count}" if self.marked else "marks"
+        sign = "*" if self.glyphs.ascii else "◆"
+        return f"{sign} {self.marked.inside(self.view)}/{self.marked.count}" if self.marked else "marks"
 
     def mark_line(self, timeline: Timeline) -> list[Segment]:
         """What is marked, in any lane, and over it what is picked, or under the mouse."""
