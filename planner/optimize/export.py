@@ -53,7 +53,7 @@ def page(known: Known, command: str, queries: int) -> str:
     parts = [
         f"# A faster aten::{known.task.op}",
         PROPOSER,
-        *task_sections(known),
+        *task_sections(known, lane=""),
         f"## How it is judged\n{JUDGED.format(candidate=CANDIDATE, command=command, queries=queries)}",
         *section("Lessons from elsewhere", known.lessons),
     ]
