@@ -86,7 +86,7 @@ def test_a_verdict_is_told_by_case_and_by_its_worst() -> None:
     told = of_verdict(replace(PASSED, times=times), MM, PEAKS)
     assert told == (
         f"{times[1].case}: the file judged last 2.00 ms, the stock op 3.00 ms; 0.1 % of what a good kernel reaches",
-        f"the file judged last gained least on {times[1].case}: 1.50x the stock op's speed",
+        f"it gained least on {times[1].case}: 1.50x the stock op's speed",
     )
     assert of_verdict(replace(PASSED, times=()), MM, PEAKS) == ()
     assert len(of_verdict(replace(PASSED, times=times), MM, None)) == 2

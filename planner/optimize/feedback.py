@@ -89,9 +89,10 @@ def bounds(task: Task, case: TaskCase, peaks: Peaks | None) -> str:
     if todo is None or levels is None:
         return ""
     floor = floor_ns(task.op, case, task.device, peaks)
+    flops = f"{units.digits(todo.flops / 1e6)} Mflop, " if todo.flops else ""
     return (
-        f"{units.share(case.weight)} of the time; {units.digits(todo.flops / 1e6)} Mflop, {units.size(todo.bytes)} "
-        f"moved; a good kernel takes {units.time(levels.mid)}, none less than {units.time(floor)}"
+        f"{units.share(case.weight)} of the time; {flops}{units.size(todo.bytes)} moved; "
+        f"a good kernel takes {units.time(levels.mid)}, none less than {units.time(floor)}"
     )
 
 
@@ -100,11 +101,11 @@ def of_verdict(verdict: Verdict, task: Task, peaks: Peaks | None) -> tuple[str, 
     if not verdict.times:
         return ()
     cases = {case.name: case for case in task.development}
-    worst = min(verdict.times, key=lambda time: time.speedup.mid)
-    return (
-        *(achieved(time, task, cases[time.case], peaks) for time in verdict.times if time.case in cases),
-        f"the file judged last gained least on {worst.case}: {units.ratio(worst.speedup.mid)} the stock op's speed",
-    )
+    told = [achieved(time, task, cases[time.case], peaks) for time in verdict.times if time.case in cases]
+    if len(verdict.times) > 1:
+        worst = min(verdict.times, key=lambda time: time.speedup.mid)
+        told.append(f"it gained least on {worst.case}: {units.ratio(worst.speedup.mid)} the stock op's speed")
+    return tuple(told)
 
 
 def achieved(time: CaseTime, task: Task, case: TaskCase, peaks: Peaks | None) -> str:
