@@ -17,6 +17,7 @@ import qrprof
 from qrprof.planner.gate.keeper import remove
 from qrprof.planner.gate.sandbox import PASSED_ON, installed
 
+PREFIX: Final = "qrprof-jobs-"
 WAITING: Final = "waiting"
 UNSANDBOXED: Final = "--allow-unsandboxed"
 COMMAND: Final = (sys.executable, "-P", "-u", "-m", "qrprof.planner.optimize.job")
@@ -43,7 +44,7 @@ class Child:
     def __init__(self, device: str, unsandboxed: bool, changes: Mapping[str, str]) -> None:
         """Raises OSError where it cannot be started. `changes` are those of its environment."""
         self.device = device
-        self.folder = Path(tempfile.mkdtemp(prefix="qrprof-jobs-")).resolve()
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
         self.printed = self.folder / "printed"
         self.asked = 0
         with self.printed.open("wb") as output:
@@ -109,7 +110,8 @@ class Child:
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What of `environ` it gets: no keys, no tokens. It imports qrprof from where it is imported here."""
-    path = os.pathsep.join([str(Path(qrprof.__path__[0]).parent), *installed()])
+    more = [text for text in environ.get("PYTHONPATH", "").split(os.pathsep) if text]
+    path = os.pathsep.join([str(Path(qrprof.__path__[0]).parent), *installed(), *more])
     return {name: value for name, value in environ.items() if name in PASSED_ON | OWN} | {"PYTHONPATH": path}
 
 
