@@ -196,7 +196,7 @@ def test_a_cancelled_job_leaves_no_process() -> None:
         assert not [one for one in ours if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_killed_optimizer_leaves_no_process(tmp_path: Path) -> None:
+def test_a_killed_optimizer_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     script = f"""
 from qrprof.planner.optimize.pool import LocalPool
 from qrprof.planner.optimize.wire import job_in
@@ -207,6 +207,7 @@ LocalPool().evaluate([job_in({job_text(job(HANGS))!r})])
         until(lambda: len(started_in(tmp_path)) >= 4)
         optimizer.kill()
     until(lambda: started_in(tmp_path) == [])
+    until(lambda: list(tmp_path.glob("qrprof-*")) == [])
 
 
 @pytest.mark.slow

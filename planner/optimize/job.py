@@ -25,11 +25,12 @@ from qrprof.planner.gate.aten_task import stock_source
 from qrprof.planner.gate.environment import machine
 from qrprof.planner.gate.gate import Lane
 from qrprof.planner.gate.here import judge, layer_for, workers_on
+from qrprof.planner.gate.keeper import remove
 from qrprof.planner.gate.pool import Pool
 from qrprof.planner.gate.preview import preview
 from qrprof.planner.gate.records import Stage
 from qrprof.planner.gate.replies import Workers
-from qrprof.planner.optimize.child import UNSANDBOXED, WAITING
+from qrprof.planner.optimize.child import PREFIX, UNSANDBOXED, WAITING
 from qrprof.planner.optimize.records import Evaluation, Job, Rung
 from qrprof.planner.optimize.slots import cpu_slot, held
 from qrprof.planner.optimize.wire import answer_text, job_in
@@ -134,7 +135,7 @@ def place_of(device: str, waiting: Path) -> Place:
 def main() -> None:
     device, folder, *options = sys.argv[1:]
     requests = SimpleQueue[str]()
-    Thread(target=listen, args=(requests,), daemon=True).start()
+    Thread(target=listen, args=(requests, Path(folder)), daemon=True).start()
     server = cache(lambda: Server(device, folder, options))  # what it raises is the answer
     while True:
         try:
@@ -144,9 +145,11 @@ def main() -> None:
         publish(Path(request["answer"]), answer_text(lambda text: server().evaluate(text), request["job"]))
 
 
-def listen(requests: "SimpleQueue[str]") -> None:
+def listen(requests: "SimpleQueue[str]", folder: Path) -> None:
     for line in sys.stdin:
         requests.put(line)
+    if folder.name.startswith(PREFIX):  # else it is not one that its parent made, and would have removed
+        remove(str(folder))
     os._exit(0)
 
 
