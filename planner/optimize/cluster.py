@@ -54,16 +54,17 @@ class ClusterPool:
             raise QrprofError(f"the dask scheduler at {self.address} is gone; start it again")
         self.cancelled.clear()
         flag, start = Flag(f"qrprof-{uuid4().hex}", self.client), time.monotonic()
-        with self.client.get_executor(pure=False) as executor:
-            try:
-                futures = [self.submitted(executor, job, flag.name, number) for number, job in enumerate(jobs)]
-                why = self.waited_for(futures)
-            except BaseException:
-                flag.set()
-                raise
+        executor = self.client.get_executor(pure=False)
+        try:
+            futures = [self.submitted(executor, job, flag.name, number) for number, job in enumerate(jobs)]
+            why = self.waited_for(futures)
             if why:
                 flag.set()
                 wait(futures, END_S)
+        except BaseException:
+            flag.set()
+            raise
+        finally:
             executor.shutdown(wait=False)
         seconds = time.monotonic() - start
         return [self.taken(job, future, why, seconds) for job, future in zip(jobs, futures, strict=True)]
@@ -96,7 +97,10 @@ class ClusterPool:
         return Evaluation(job, seconds, self.address, job.task.device, lost=lost)
 
     def workers(self) -> list[dict[str, Any]]:
-        return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+        try:
+            return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+        except OSError:  # the scheduler is gone: its jobs will be, too
+            return []
 
     def cancel(self) -> None:
         """End what runs within a second or so; it comes back as `lost`, and so does what waits."""
