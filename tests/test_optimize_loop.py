@@ -95,7 +95,7 @@ def test_what_fails_the_gate_spends_no_query_and_makes_room_for_the_next(bench: 
     events = bench.run(bench.begin(), ScriptedProposer(file(3.0, gate="FAIL"), file(2.0)), evaluator)
     assert [(job.rung, job.query) for job in evaluator.jobs[2:]] == [("gate", None), ("gate", None), ("sealed", 1)]
     assert ended(events)["best"] == 2
-    assert "candidate 1 did not pass the gate: FAIL, wrong on one case" in ended(events)["text"]
+    assert "candidate 1 did not pass the gate, FAIL: wrong on one case" in ended(events)["text"]
 
 
 def test_what_fails_the_holdout_has_used_a_query_and_no_more_than_there_are_is_made(bench: Bench) -> None:
@@ -313,6 +313,7 @@ def test_a_lost_gate_says_nothing_of_the_candidate(bench: Bench) -> None:
     events = bench.run(bench.begin(), ScriptedProposer(file(2.0, gate="INFRA")))
     (one,) = bench.journal.candidates("test")
     assert (one.rung, one.outcome) == ("preview", "PASS")
+    assert "candidate 1 did not pass the gate, INFRA: the host is gone" in ended(events)["text"]
     assert (ended(events)["best"], ended(events)["verdict"]) == (1, None)
 
 
@@ -367,6 +368,22 @@ def test_the_budgets_seconds_end_what_runs(bench: Bench) -> None:
     assert [one["number"] for one in of("judged", events)] == [1]
     assert ended(events)["end"] == "budget"
     assert "what ran was ended when the seconds of the budget were used up" in ended(events)["text"]
+
+
+def test_no_more_is_wanted_than_can_be_evaluated(bench: Bench) -> None:
+    proposer = ScriptedProposer([file(1.1), file(1.2)], file(1.3))
+    bench.run(bench.begin(budget=Budget(evaluations=5)), proposer, bench.evaluator(slots=2))
+    assert [known.wanted for known in proposer.told] == [2, 1]
+
+
+def test_the_seconds_of_all_that_ran_are_kept(bench: Bench) -> None:
+    bench.run(bench.begin(), ScriptedProposer(file(1.1), file(0.9)))
+    assert bench.journal.spent("test")["evaluator"].seconds == 40.0
+
+
+def test_a_gain_over_a_starting_file_is_told_beside_that_over_the_stock_op(bench: Bench) -> None:
+    events = bench.run(bench.begin(stock=False), ScriptedProposer(file(2.0)))
+    assert "with 2.00x the speed of the starting file, and 2.00x that of the stock op" in ended(events)["text"]
 
 
 def test_a_pause_costs_no_seconds(bench: Bench) -> None:

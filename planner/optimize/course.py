@@ -8,7 +8,6 @@ from typing import Final, get_args
 
 from qrprof.planner.gate import evidence
 from qrprof.planner.gate.evidence import QUERIES
-from qrprof.planner.gate.records import Outcome
 from qrprof.planner.optimize import beam, lanes
 from qrprof.planner.optimize.budget import NOTHING, Held, Meter, Spender
 from qrprof.planner.optimize.control import Control
@@ -45,7 +44,7 @@ class Course:
     control: Control
     proposed: dict[str, Candidate] = field(default_factory=dict)  # by sha256, judged or not
     candidates: dict[str, Candidate] = field(default_factory=dict)  # those that were judged
-    last: Outcome = "UNKNOWN"  # of the last evaluation
+    last: Evaluation | None = None
     lost: int = 0  # evaluations in a row
     cut: bool = False  # the last evaluations were ended by us
 
@@ -114,6 +113,8 @@ class Course:
             jobs = self.jobs(now)
             with self.watched(jobs):
                 found = self.evaluator.evaluate(jobs)
+            on_gpu = [evaluation for evaluation in found if evaluation.job.task.device == "cuda"]
+            self.meter.count(Usage(gpu_seconds=sum(evaluation.seconds for evaluation in on_gpu)))
             for one, evaluation in zip(now, found, strict=True):
                 yield from self.judged(one, evaluation)
             yield self.usage("evaluator")
@@ -147,14 +148,12 @@ class Course:
         return self.journal.count_holdout(self.start.task, candidate, QUERIES)
 
     def judged(self, one: Waiting, evaluation: Evaluation) -> Iterator[Event]:
-        if evaluation.job.task.device == "cuda":
-            self.meter.count(Usage(gpu_seconds=evaluation.seconds))
         if evaluation.lost is not None and self.cut:
             return  # it is still to be evaluated
         self.lost = self.lost + 1 if evaluation.lost is not None else 0
         before, candidate = self.best(), after(one, evaluation)
         self.candidates[candidate.sha256] = self.proposed[candidate.sha256] = candidate
-        self.last = evaluation.outcome
+        self.last = evaluation
         events = [self.event("judged", told(one, candidate, evaluation))]
         if candidate == self.best() and (before is None or beam.mid(candidate) > beam.mid(before)):
             events.append(self.event("better", {"number": candidate.number, "over": told_interval(evaluation)}))

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from qrprof.planner.gate.evidence import QUERIES
+from qrprof.planner.gate.records import Interval
 from qrprof.planner.optimize import beam
 from qrprof.planner.optimize.compose import Part, compose, is_composed
-from qrprof.planner.optimize.course import Course
+from qrprof.planner.optimize.course import Course, finding
 from qrprof.planner.optimize.journal import Waiting
 from qrprof.planner.optimize.lanes import Lane, first_size, place, speed, split
 from qrprof.planner.optimize.records import Candidate, Event, Proposal, Rung
@@ -22,6 +23,7 @@ class Finish:
     """What came of it."""
 
     winner: Candidate | None = None  # passed all stages
+    over_stock: Interval | None = None  # its speed; None: not timed by this process
     remarks: list[str] = field(default_factory=list)  # on those that did not
 
 
@@ -63,10 +65,12 @@ def sealed(course: Course, candidate: Candidate, found: Finish) -> Iterator[Even
         yield from evaluated(course, candidate, rung)
         if course.control.cancelled.is_set():
             return
-        candidate = course.candidates[candidate.sha256]
-        if course.last != "PASS":
-            found.remarks.append(f"candidate {candidate.number} did not pass the gate: {course.last}, {candidate.why}")
+        candidate, last = course.candidates[candidate.sha256], course.last
+        assert last is not None
+        if last.outcome != "PASS":
+            found.remarks.append(f"candidate {candidate.number} did not pass the gate, {last.outcome}: {finding(last)}")
             return
+        found.over_stock = last.verdict.speedup if last.verdict else None
     found.winner = candidate
 
 

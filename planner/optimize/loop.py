@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from qrprof.planner.gate.records import Interval
 from qrprof.planner.optimize import beam
 from qrprof.planner.optimize.budget import Meter, for_the_end
 from qrprof.planner.optimize.compose import is_composed
@@ -18,6 +19,7 @@ from qrprof.planner.optimize.lanes import split
 from qrprof.planner.optimize.records import (
     Adviser,
     BudgetSpent,
+    Candidate,
     End,
     Evaluator,
     Event,
@@ -82,7 +84,7 @@ def whole(course: Course, proposer: Proposer, adviser: Adviser | None, lessons: 
     end: End = "failed"
     why = ""
     try:
-        end, why = yield from explored(course, guides)
+        end, why = yield from explore(course, guides)
         if end not in ("cancelled", "failed"):
             yield from finish(course, found)
     except (BudgetSpent, Hopeless) as reason:
@@ -109,11 +111,10 @@ def ended(course: Course, found: Finish, end: End, why: str) -> Event:
     best = found.winner or course.best()
     if best is None:
         what = "nothing was faster than the starting file"
+    elif found.winner is None:
+        what = f"nothing passed all stages; candidate {best.number} came to {speeds(course, best, None)}"
     else:
-        base = "the stock op" if course.base_of(best) is None else "the starting file"
-        speed = f"{units.ratio(beam.mid(best))} the speed of {base}"
-        sealed = f"candidate {best.number} passed all stages, with {speed}"
-        what = sealed if found.winner else f"nothing passed all stages; candidate {best.number} came to {speed}"
+        what = f"candidate {best.number} passed all stages, with {speeds(course, best, found.over_stock)}"
     return course.said(
         "ended",
         end=end,
@@ -123,10 +124,17 @@ def ended(course: Course, found: Finish, end: End, why: str) -> Event:
     )
 
 
+def speeds(course: Course, candidate: Candidate, over_stock: Interval | None) -> str:
+    alone = course.base_of(candidate) is None
+    base = "the stock op" if alone else "the starting file"
+    more = f", and {units.ratio(over_stock.mid)} that of the stock op" if over_stock and not alone else ""
+    return f"{units.ratio(beam.mid(candidate))} the speed of {base}{more}"
+
+
 # --- exploring
 
 
-def explored(course: Course, guides: Guides) -> Generator[Event, None, Ended]:
+def explore(course: Course, guides: Guides) -> Generator[Event, None, Ended]:
     """Propose and evaluate until there is a reason to end."""
     try:
         yield from course.evaluate(course.journal.waiting(course.start.id), for_the_end(course.meter.budget))
@@ -140,8 +148,7 @@ def explored(course: Course, guides: Guides) -> Generator[Event, None, Ended]:
 def rounds(course: Course, guides: Guides) -> Generator[Event, None, Ended]:
     held, fruitless = for_the_end(course.meter.budget), 0
     while (reason := enough(course)) is None:
-        course.meter.room(1, held)
-        known = yield from asked(course, guides)
+        known = yield from asked(course, guides, course.meter.room(course.evaluator.slots, held))
         proposed = guides.proposer.propose(known)
         waiting = yield from taken(course, guides, proposed)
         if not waiting and proposed.done is not None:
@@ -185,7 +192,7 @@ def gain_left(course: Course) -> str:
 # --- one round
 
 
-def asked(course: Course, guides: Guides) -> Generator[Event, None, Known]:
+def asked(course: Course, guides: Guides, wanted: int) -> Generator[Event, None, Known]:
     """What the proposer is told."""
     yield from course.paused()
     start, explored = course.start, course.explored()
@@ -202,7 +209,7 @@ def asked(course: Course, guides: Guides) -> Generator[Event, None, Known]:
         tuple(hints),
         start.feedback,
         plateau=beam.since_better(explored) >= start.patience,
-        wanted=course.evaluator.slots,
+        wanted=wanted,
     )
     known = replace(known, lessons=guides.lessons(known))
     yield from advised(course, guides, known)
