@@ -165,6 +165,7 @@ def test_a_planted_slowdown_is_found_and_undone(
     traced: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = traced(ROUTER.format(rows=16384))
+    steadied(folder)
     (folder / "slow.py").write_text(SLOW.replace("6", "3"))
     capsys.readouterr()
     command = ["optimize", "--target", "aten::_softmax", "--start", "slow.py", "--budget", "10min,20evals"]

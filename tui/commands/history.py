@@ -91,7 +91,7 @@ def show_list(found: Sequence[Listed], as_json: bool) -> int:
 
 
 def listed_row(one: Listed) -> list[Cell]:
-    ended = str(one.ended["text"]) if one.ended else "not yet, or it was stopped"
+    ended = str(one.ended["text"]).partition(";")[0] if one.ended else "not yet, or it was stopped"
     return [full(one.id), name(one.task), str(one.candidates), full(ended)]
 
 
