@@ -80,7 +80,8 @@ def fancy() -> bool:
     """Whether stdout is a terminal that takes colours and block glyphs."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    return sys.stdout.isatty() and (sys.stdout.encoding or "").lower().startswith("utf")
+    encoding = getattr(sys.stdout, "encoding", None)  # None: Textual's stand-in while the app runs
+    return sys.stdout.isatty() and (encoding or "").lower().startswith("utf")
 
 
 def clean(text: str) -> str:

@@ -234,7 +234,7 @@ class Bottlenecks(View["Ranked"]):
 
     @on(DataTable.RowHighlighted)
     def follow(self, message: DataTable.RowHighlighted) -> None:
-        key = message.row_key.value
+        key = message.row_key.value if message.row_key else None  # of an empty table it is None
         if key and key != OTHERS and key != self.at:
             self.wanted = self.at = key
             self.tell()
