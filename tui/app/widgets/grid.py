@@ -168,7 +168,7 @@ class Grid(DataTable[Text]):
     # --- what a person does
 
     def on_data_table_row_highlighted(self, message: DataTable.RowHighlighted) -> None:
-        key = message.row_key.value
+        key = message.row_key.value if message.row_key else None  # of an empty table it is None
         if key and key not in (OTHERS, self.selected):
             self.selected = key
             self.post_message(self.Moved(self, key))
