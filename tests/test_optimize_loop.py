@@ -370,6 +370,21 @@ def test_the_budgets_seconds_end_what_runs(bench: Bench) -> None:
     assert "what ran was ended when the seconds of the budget were used up" in ended(events)["text"]
 
 
+def test_gpu_seconds_end_what_runs(bench: Bench) -> None:
+    evaluator = bench.evaluator(seconds=0.0)
+
+    def slow(jobs: object) -> None:
+        bench.clock.seconds += 31.0
+        assert evaluator.cancelled.wait(30)
+        evaluator.seconds = 31.0
+
+    evaluator.before = slow
+    start = bench.begin(task=replace(TASK, device="cuda"), budget=Budget(gpu_seconds=30.0))
+    events = bench.run(start, ScriptedProposer(file(2.0), file(3.0)), evaluator)
+    assert (len(evaluator.jobs), of("judged", events)) == (1, [])
+    assert ended(events)["end"] == "budget"
+
+
 def test_no_more_is_wanted_than_can_be_evaluated(bench: Bench) -> None:
     proposer = ScriptedProposer([file(1.1), file(1.2)], file(1.3))
     bench.run(bench.begin(budget=Budget(evaluations=5)), proposer, bench.evaluator(slots=2))
