@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +20,16 @@ from qrprof.planner.gate.records import Interval, Outcome
 from qrprof.planner.gate.task_store import keep
 from qrprof.planner.ledger import opened
 from qrprof.planner.optimize.brief import journal_of
-from qrprof.planner.optimize.records import Evaluation, Job, Preview
+from qrprof.planner.optimize.budget import parse
+from qrprof.planner.optimize.records import Budget, Evaluation, Job, Preview
 from qrprof.planner.optimize.tunables import tunables
 from qrprof.planner.predictions import listed
 from qrprof.profiler.devices import devices_folder, save
 from qrprof.tui.cli import run
+from qrprof.tui.commands.gate import command as gate_command
+from qrprof.tui.commands.history import command as history_command
+from qrprof.tui.commands.optimize import command as optimize_command
+from qrprof.tui.commands.task import command as task_command
 
 START = """\
 TUNABLES = {"WAIT": (3, 2, 1), "SHAPE": ("wide", "tall")}
@@ -313,3 +319,13 @@ def test_prompts_are_not_sent_where_nobody_agreed(desk: Desk, monkeypatch: pytes
 def test_a_model_writes_code_that_is_contained_a_search_may_run_its_file_anyway(desk: Desk) -> None:
     desk.of_task()
     assert [options["unsandboxed"] for options in desk.pool.made] == [True]
+
+
+def test_the_document_names_options_that_there_are_and_the_default_budget() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "optimizer.md").read_text(encoding="utf-8")
+    commands = (optimize_command, history_command, *task_command.commands.values(), gate_command)
+    known = {name for command in commands for option in command.params for name in option.opts}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known | {"--resources", "--measure"}
+    assert tunables(text.partition("```python\n")[2].partition("```")[0])[0].choices == (32, 64, 128)
+    assert Budget() == parse("30min,40evals,$2")
+    assert "30 minutes, 40 evaluations\nand 2 dollars" in text
