@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -24,7 +23,6 @@ from qrprof.planner.optimize import cluster as cluster_module
 from qrprof.planner.optimize.child import started_in
 from qrprof.planner.optimize.cluster import ClusterPool, slots_of
 from qrprof.planner.optimize.records import Evaluation
-from qrprof.planner.optimize.remote import Order
 from qrprof.planner.optimize.wire import job_text
 from qrprof.profiler.errors import Exit, QrprofError
 
@@ -85,9 +83,9 @@ class Cluster:
 
 
 @contextmanager
-def started(folder: Path, real: bool = False) -> Iterator[Cluster]:
+def started(folder: Path, *options: str, real: bool = False) -> Iterator[Cluster]:
     cluster = Cluster(folder, real)
-    cluster.start("dask_scheduler", "--port", "0", "--host", "127.0.0.1")
+    cluster.start("dask_scheduler", "--port", "0", "--host", "127.0.0.1", *options)
     try:
         until(cluster.file.exists)
         yield cluster
@@ -168,8 +166,10 @@ def test_what_a_person_has_to_mend_is_an_error(pool: ClusterPool) -> None:
 
 
 def test_another_version_on_a_worker(pool: ClusterPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "Order", partial(Order, version="0.0.0"))
-    with pytest.raises(QrprofError, match=r"worker tcp://.* has qrprof .*, this is 0\.0\.0: install the same on both"):
+    monkeypatch.setattr(cluster_module, "__version__", "0.0.0")
+    with pytest.raises(
+        QrprofError, match=r"worker tcp://.* does not have qrprof 0\.0\.0 \(.*\); install the same on all"
+    ):
         pool.evaluate([job(ANSWER)])
 
 
@@ -243,7 +243,6 @@ def kill_workers(folder: Path, times: int) -> Thread:
     return thread
 
 
-@pytest.mark.slow
 def test_a_killed_worker_s_job_is_evaluated_by_another(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     seen.mkdir()
@@ -257,7 +256,6 @@ def test_a_killed_worker_s_job_is_evaluated_by_another(tmp_path: Path) -> None:
     assert len(list(seen.iterdir())) == 2
 
 
-@pytest.mark.slow
 def test_a_job_whose_workers_are_killed_twice_is_lost(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     seen.mkdir()
@@ -284,7 +282,6 @@ def test_jobs_are_lost_where_no_worker_is_left(tmp_path: Path, monkeypatch: pyte
         killing.join()
 
 
-@pytest.mark.slow
 def test_a_scheduler_that_is_gone(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     seen.mkdir()
@@ -305,6 +302,18 @@ def test_a_scheduler_that_is_gone(tmp_path: Path) -> None:
 
 
 # --- no cluster
+
+
+@pytest.mark.parametrize("where", ["scheduler", "worker"])
+def test_a_host_without_qrprof(tmp_path: Path, where: str) -> None:
+    hidden = tmp_path / "hidden.py"
+    hidden.write_text("import sys\nsys.modules['qrprof'] = sys.modules['qrprof.planner.optimize.remote'] = None\n")
+    options = {where: ("--preload", str(hidden))}
+    with started(tmp_path, *options.get("scheduler", ())) as cluster:
+        worker = cluster.worker(*options.get("worker", ()))
+        with cluster.pool() as pool, pytest.raises(QrprofError, match=r"install .* on all .*hosts"):
+            pool.evaluate([job(ANSWER)])
+        assert worker.poll() is None
 
 
 def test_a_scheduler_without_workers(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
+from qrprof import __version__
 from qrprof.planner.optimize.pool import CANCELLED
 from qrprof.planner.optimize.records import Evaluation, Job
 from qrprof.planner.optimize.remote import Order, evaluated, release
@@ -26,7 +27,8 @@ CONNECT_S: Final = 10
 LOOK_S: Final = 0.2  # between two looks at the jobs
 END_S: Final = 5.0  # until cancelled jobs have ended
 ALONE_S: Final = 30.0  # without a worker, after which jobs are lost
-FOREIGN: Final = (ImportError, AttributeError, RuntimeError)  # where text or function mean nothing to the other side
+VERSION: Final = "__import__('qrprof').__version__"
+FOREIGN: Final = (ImportError, AttributeError, RuntimeError)  # a scheduler that cannot read what it is sent
 
 
 class ClusterPool:
@@ -40,8 +42,9 @@ class ClusterPool:
         self.address = address
         self.unsandboxed = unsandboxed
         self.cancelled = Event()
+        self.known = set[str]()  # workers that have this qrprof
         self.client = connected(address)
-        self.slots = slots_of(self.workers())
+        self.slots = slots_of(list(self.workers().values()))
         if not self.slots:
             self.client.close()
             raise QrprofError(f"no workers at {address}; start some: `dask worker {address} --resources GPU=1`")
@@ -52,6 +55,7 @@ class ClusterPool:
 
         if not self.connected:
             raise QrprofError(f"the dask scheduler at {self.address} is gone; start it again")
+        self.check()
         self.cancelled.clear()
         flag, start = Flag(f"qrprof-{uuid4().hex}", self.client), time.monotonic()
         executor = self.client.get_executor(pure=False)
@@ -71,7 +75,7 @@ class ClusterPool:
 
     def submitted(self, executor: Any, job: Job, flag: str, number: int) -> "Future[str]":
         order = Order(job_text(job), flag, f"{flag}-{number}", self.unsandboxed)
-        gpus = job.task.device == "cuda" and any(GPU in worker["resources"] for worker in self.workers())
+        gpus = job.task.device == "cuda" and any(GPU in worker["resources"] for worker in self.workers().values())
         future: Future[str] = executor.submit(evaluated, order.text, resources={GPU: 1} if gpus else None)
         return future
 
@@ -96,11 +100,23 @@ class ClusterPool:
         lost = why or f"the cluster let go of it ({error!r})"
         return Evaluation(job, seconds, self.address, job.task.device, lost=lost)
 
-    def workers(self) -> list[dict[str, Any]]:
+    def check(self) -> None:
+        """A worker ends that is sent what it cannot read. Raises QrprofError where one has no qrprof, or another."""
+        new = [address for address in self.workers() if address not in self.known]
+        versions = self.client.run(eval, VERSION, workers=new, on_error="return") if new else {}
+        for address, version in versions.items():
+            if version != __version__:
+                raise QrprofError(
+                    f"worker {address} does not have qrprof {__version__} ({version}); install the same on all hosts"
+                )
+        self.known.update(new)
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """By address."""
         try:
-            return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+            return dict(self.client.scheduler_info(n_workers=-1)["workers"])
         except OSError:  # the scheduler is gone: its jobs will be, too
-            return []
+            return {}
 
     def cancel(self) -> None:
         """End what runs within a second or so; it comes back as `lost`, and so does what waits."""
@@ -109,7 +125,7 @@ class ClusterPool:
     def close(self) -> None:
         """The workers keep no process for this any more."""
         if self.connected:
-            self.client.run(release)
+            self.client.run(release, workers=[one for one in self.workers() if one in self.known], on_error="ignore")
         self.client.close()
 
     @property

@@ -5,11 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from qrprof import __version__
 from qrprof.planner.optimize.pool import CANCELLED, LocalPool
 from qrprof.planner.optimize.records import Evaluation
 from qrprof.planner.optimize.wire import answer_text, job_in
-from qrprof.profiler.errors import QrprofError
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -25,7 +23,6 @@ class Order:
     flag: str  # name of the event that cancels it
     starts: str  # name of the queue in which each worker that starts it writes its address
     unsandboxed: bool
-    version: str = __version__
 
     @property
     def text(self) -> str:
@@ -38,15 +35,11 @@ def evaluated(order: str) -> str:
 
 
 def carried_out(text: str) -> Evaluation:
-    """Raises QrprofError as LocalPool does, and where this is another version's order."""
+    """Raises QrprofError as LocalPool does."""
     from distributed import Event, Queue, get_client, get_worker
 
-    worker, client, order = get_worker(), get_client(), json.loads(text)
-    if order["version"] != __version__:
-        raise QrprofError(
-            f"worker {worker.address} has qrprof {__version__}, this is {order['version']}: install the same on both"
-        )
-    job, flag, starts = job_in(order["job"]), Event(order["flag"], client), Queue(order["starts"], client)
+    worker, client, order = get_worker(), get_client(), Order(**json.loads(text))
+    job, flag, starts = job_in(order.job), Event(order.flag, client), Queue(order.starts, client)
     starts.put(worker.address)
     if starts.qsize() > STARTS:
         gone = " and ".join(starts.get(batch=STARTS))
@@ -56,7 +49,7 @@ def carried_out(text: str) -> Evaluation:
     def stop() -> str | None:
         return CANCELLED if flag.is_set() or forgotten(worker, key) else None
 
-    found = pool_of(worker, order["unsandboxed"]).evaluated(job, stop)
+    found = pool_of(worker, order.unsandboxed).evaluated(job, stop)
     starts.close()
     return replace(found, host=f"{found.host} {worker.address}")
 
