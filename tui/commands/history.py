@@ -1,6 +1,7 @@
 """`qrprof history`: what optimizations tried, and what came of it."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from qrprof.tui.commands.hint import existing_journal
 from qrprof.tui.commands.verdict import SHA, between
 from qrprof.tui.output import Cell, Column, field, full, name, say, table, title, write, write_json
 
+LEAF: Final = 72  # cells of a line of the tree
 LIST: Final = (
     Column("optimization"),
     Column("task", wraps=True),
@@ -103,7 +105,7 @@ def page(told: Told) -> list[RenderableType]:
     if told.candidates:
         numbers = {one.sha256: one.number for one in told.candidates}
         rows = [row(one, numbers) for one in told.candidates]
-        blocks += ["", table(TRIED, rows), "", title("What was made of what:"), tree(told.candidates)]
+        blocks += ["", table(TRIED, rows), "", title("What was made of what:"), *tree(told.candidates)]
     return blocks
 
 
@@ -163,20 +165,26 @@ def row(one: Candidate, numbers: dict[str, int]) -> list[Cell]:
     ]
 
 
-def tree(candidates: Sequence[Candidate]) -> RenderableType:
-    from rich.text import Text
-    from rich.tree import Tree
-
-    root = Tree("start")
-    drawn = {one.sha256: Tree(Text(leaf(one))) for one in candidates}
+def tree(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """A line for each, below what it was made from and indented by two more."""
+    known = {one.sha256 for one in candidates}
+    children: dict[str, list[Candidate]] = defaultdict(list)
     for one in candidates:
-        drawn.get(one.proposal.parent or "", root).children.append(drawn[one.sha256])
-    return root
+        parent = one.proposal.parent
+        children[parent if parent in known and parent != one.sha256 else ""].append(one)
+
+    def below(parent: str, indent: str) -> Iterator[str]:
+        for one in children[parent]:
+            yield indent + leaf(one)
+            yield from below(one.sha256, f"{indent}  ")
+
+    yield "start"
+    yield from below("", "  ")
 
 
 def leaf(one: Candidate) -> str:
     speed = f" {units.ratio(one.over.mid)}" if one.over else ""
-    return full(f"#{one.number} {one.outcome}{speed} {one.proposal.changed}", 100)
+    return full(f"#{one.number} {one.outcome}{speed} {one.proposal.changed}", LEAF)
 
 
 # --- JSON
