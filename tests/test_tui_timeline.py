@@ -165,6 +165,24 @@ def test_the_lines_scroll_so_that_the_selected_one_is_shown(root: Path) -> None:
     on_timeline(add_small(root, rows), root, script)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_gaps_of_many_devices_leave_room_for_the_other_lines(root: Path, size: tuple[int, int]) -> None:
+    rows = []
+    for device in range(8):
+        args = {"device": device, "stream": 7, "correlation": device + 1}
+        for at in (10, 60):
+            span = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": device, "tid": 7, "ts": at, "dur": 20}
+            rows.append(span | {"args": args})
+
+    async def script(driver: Driver) -> None:
+        for place in range(16):
+            assert f"▸ {label(driver, place)}" in driver.screen.replace("◆", " ")
+            await driver.press("j")
+        assert [label(driver, place) for place in (0, 7, 8, 15)] == ["gaps 0", "gaps 7", "stream 0:7", "stream 7:7"]
+
+    on_timeline(add_small(root, rows), root, script, size)
+
+
 # --- moving
 
 

@@ -75,7 +75,7 @@ class Lanes(Canvas, can_focus=True):
         super().__init__()
         self.glyphs = glyphs
         self.timeline: Timeline | None = None
-        self.top = 0  # the first lane shown under those of the gaps
+        self.top = 0  # the first lane shown under those that are fixed
         self.tally = Tally()  # of all that was drawn
 
     def show(self, timeline: Timeline) -> None:
@@ -95,16 +95,20 @@ class Lanes(Canvas, can_focus=True):
         return max(self.size.width - self.label_width, 1)
 
     @property
-    def room(self) -> int:
-        """Lines for lanes, those of the gaps not counted."""
+    def pitch(self) -> int:
+        """Lines from one lane to the next: apart, where there is room for all."""
+        return 2 if self.timeline and HEAD + 2 * len(self.timeline.lanes) <= self.size.height else 1
+
+    @property
+    def fixed(self) -> int:
+        """Lanes that do not scroll: those of the gaps, unless they are many."""
         gaps = self.timeline.gap_lanes if self.timeline else 0
-        return max(self.size.height - HEAD - gaps, 1)
+        return gaps if 4 * gaps <= self.size.height else 0
 
     def scroll(self) -> None:
-        """So that the lane that the keys are for is shown; those of the gaps always are."""
-        if self.timeline is not None:
-            fixed = self.timeline.gap_lanes
-            self.top = max(min(self.top, max(self.lane, fixed)), self.lane - self.room + 1, fixed)
+        """So that the lane that the keys are for is shown."""
+        room = max((self.size.height - HEAD) // self.pitch - self.fixed, 1)
+        self.top = max(min(self.top, max(self.lane, self.fixed)), self.lane - room + 1, self.fixed)
 
     def watch_lane(self) -> None:
         self.scroll()
@@ -114,11 +118,11 @@ class Lanes(Canvas, can_focus=True):
 
     def lane_at(self, y: int) -> int | None:
         """The place of the lane that line `y` shows."""
-        if self.timeline is None or y < HEAD:
+        place, rest = divmod(y - HEAD, self.pitch)
+        if self.timeline is None or place < 0 or rest:
             return None
-        place = y - HEAD
-        if place >= self.timeline.gap_lanes:
-            place += self.top - self.timeline.gap_lanes
+        if place >= self.fixed:
+            place += self.top - self.fixed
         return place if place < len(self.timeline.lanes) else None
 
     def look(self, view: Viewport) -> None:
