@@ -29,7 +29,9 @@ class Bar(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Static("", markup=False)
-        yield Input(select_on_focus=False, compact=True)
+        field = Input(select_on_focus=False, compact=True)
+        field.cursor_blink = False
+        yield field
 
     def ask(self, purpose: str, label: str, text: str, hint: str) -> None:
         self.purpose = purpose

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from qrprof.planner.targets import Target, expected_gain
@@ -111,7 +112,7 @@ def parts(ranking: Ranking) -> Mapping[str, tuple[tuple[str, ...], str | None]]:
         if len(listed) < PARTS:
             listed.append(" ".join([units.time(ns), *(short(text) for text in named if text)]))
         if is_place(where):
-            places.setdefault(key, where if where.startswith("/") else f"{cwd}/{where}")
+            places.setdefault(key, str(Path(cwd) / where))
     return {key: (tuple(listed), places.get(key)) for key, listed in lines.items()}
 
 

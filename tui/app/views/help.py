@@ -1,13 +1,14 @@
 """The keys of a view, found by typing, done by enter; and the same in the palette."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import Vertical
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -19,7 +20,12 @@ from qrprof.tui.app.keymap import keys_of
 if TYPE_CHECKING:
     from qrprof.tui.app.shell import Shell
 
-BESIDE = "ctrl+p: all of these by name. Mouse: click, wheel, headers. To select text for the terminal: shift and drag."
+BESIDE: Final = (
+    "ctrl+p: all of these by name. Mouse: click, wheel, headers. To select text for the terminal: shift and drag."
+)
+
+KEYS: Final = 8  # cells
+LABELS: Final = 13
 
 
 class Help(ModalScreen[Action]):
@@ -44,7 +50,9 @@ class Help(ModalScreen[Action]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(f"Keys in {self.title} (type to find, enter does it, esc closes)", markup=False)
-            yield Input(placeholder="find", compact=True)
+            field = Input(placeholder="find", compact=True)
+            field.cursor_blink = False
+            yield field
             yield OptionList(compact=True)
             yield Static(BESIDE, markup=False)
 
@@ -60,7 +68,7 @@ class Help(ModalScreen[Action]):
         self.found = [pair for pair in self.actions if all(spelled(word, line(*pair).lower()) for word in words)]
         listed = self.query_one(OptionList)
         listed.clear_options()
-        listed.add_options([Option(Content(line(*pair))) for pair in self.found])
+        listed.add_options([Option(drawn(*pair)) for pair in self.found])
         if self.found:
             listed.highlighted = 0
 
@@ -75,10 +83,22 @@ class Help(ModalScreen[Action]):
         self.dismiss(self.found[message.option_index][0])
 
 
+def cells(action: Action, reason: str | None) -> tuple[str, str, str]:
+    """An action's keys, its name, and what it does; why it cannot be done now."""
+    return keys_of(action), action.label, f"{action.help} (not now: {reason})" if reason else action.help
+
+
 def line(action: Action, reason: str | None) -> str:
-    """An action's keys and what it does; why it cannot be done now."""
-    told = f"{keys_of(action):<6} {action.label:<12} {action.help}"
-    return f"{told} (not now: {reason})" if reason else told
+    return " ".join(cells(action, reason))
+
+
+def drawn(action: Action, reason: str | None) -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=KEYS)
+    grid.add_column(width=LABELS)
+    grid.add_column()
+    grid.add_row(*(Text(cell) for cell in cells(action, reason)))
+    return grid
 
 
 class ActionProvider(Provider):
