@@ -108,6 +108,20 @@ def test_what_fails_the_holdout_has_used_a_query_and_no_more_than_there_are_is_m
     assert "candidate 1 is not sealed: all 3 queries of the holdout are used" in ended(events)["text"]
 
 
+def test_what_the_holdout_refused_is_not_made_good_by_a_short_look_later(bench: Bench) -> None:
+    bad = file(3.0, sealed="FAIL")
+    answers = [bad, proposed(file(1.0)), proposed(file(0.9), bad, rounds=9)]
+    events = bench.run(bench.begin(budget=Budget(evaluations=5)), ScriptedProposer(*answers))
+    assert ended(events)["verdict"] is None
+    assert [(one.candidate.number, one.rounds) for one in bench.journal.waiting("test")] == [(1, 9)]
+    more = replace(bench.journal.start("test"), budget=Budget(evaluations=20))
+    events = bench.run(more, ScriptedProposer())
+    assert of("judged", events)[0]["rung"] == "preview"
+    assert ended(events)["verdict"] is None
+    (one, *_) = bench.journal.candidates("test")
+    assert (one.rung, one.outcome, one.rounds) == ("sealed", "FAIL", 9)
+
+
 def test_a_starting_file_of_ones_own_is_the_parent_and_the_last_to_be_gated(bench: Bench) -> None:
     evaluator = bench.evaluator()
     start = bench.begin(stock=False)

@@ -151,7 +151,7 @@ class Course:
         if evaluation.lost is not None and self.cut:
             return  # it is still to be evaluated
         self.lost = self.lost + 1 if evaluation.lost is not None else 0
-        before, candidate = self.best(), after(one, evaluation)
+        before, candidate = self.best(), after(self.proposed[one.candidate.sha256], one, evaluation)
         self.candidates[candidate.sha256] = self.proposed[candidate.sha256] = candidate
         self.last = evaluation
         events = [self.event("judged", told(one, candidate, evaluation))]
@@ -203,19 +203,24 @@ class Course:
         yield self.said("resumed")
 
 
-def after(one: Waiting, evaluation: Evaluation) -> Candidate:
-    """The candidate as an evaluation makes it known: a machine that failed says nothing of it."""
-    candidate = one.candidate
+def after(candidate: Candidate, one: Waiting, evaluation: Evaluation) -> Candidate:
+    """The candidate as an evaluation makes it known: a machine that failed says nothing of it.
+
+    Nor does a look that is less close than one before: what the gate refused is not made good by a short timing.
+    """
+    rounds = max(candidate.rounds, one.rounds)
+    if RUNGS.index(one.rung) < RUNGS.index(candidate.rung):
+        return replace(candidate, rounds=rounds)
     known = evaluation.outcome != "INFRA" or candidate.over is None
     preview, verdict = evaluation.preview, evaluation.verdict
     return replace(
         candidate,
-        rung=max(candidate.rung, one.rung, key=RUNGS.index) if known else candidate.rung,
+        rung=one.rung if known else candidate.rung,
         outcome=evaluation.outcome if known else candidate.outcome,
         over=evaluation.over or candidate.over,
         why=finding(evaluation) if known else candidate.why,
         verdict=verdict.id if verdict else candidate.verdict,
-        rounds=max(candidate.rounds, one.rounds),
+        rounds=rounds,
         cases=preview.cases if preview and preview.cases else candidate.cases,
     )
 
