@@ -1,6 +1,7 @@
 """From a traced program to a suggestion: with the gate's clock scripted, and for real."""
 
 import json
+import platform
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import pytest
 from conftest import Workshop
 from gate_scripted import SOFTMAX, Clock, Script, case, stock_of, workers
 from loopback import KEY, MODEL, loopback, proposes, says, status
+from optimize_clusters import started
 
 from qrprof.planner.gate.gate import Lane, run_gate
 from qrprof.planner.gate.preview import preview
@@ -248,3 +250,25 @@ def test_a_model_that_cheats_then_is_slow_then_fails_twice_and_then_is_better(
     assert "answers are kept -> FAIL" in prompts[-1]
     kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(KEY.encode() in one for one in (*kept, out.encode(), err.encode(), "".join(prompts).encode()))
+
+
+@pytest.mark.slow
+def test_candidates_are_evaluated_on_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QRPROF_CACHE", str(tmp_path / "cache"))
+    keep(tmp_path, replace(SOFTMAX, development=(case(16384, 8, 1.0),)))
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "dask").mkdir()
+    with started(tmp_path / "dask", real=True) as cluster:
+        cluster.pool(workers=1).close()
+        command = ["optimize", "--task", "softmax", "--start", "slow.py", "--budget", "3evals", "--json"]
+        capsys.readouterr()
+        assert run([*command, "--cluster", cluster.address]) == 0
+    judged = [one for one in events_of(capsys.readouterr().out) if one["kind"] == "judged"]
+    assert {one["device"] for one in judged} == {"cpu"}
+    assert all(one["host"].startswith(f"{platform.node()} tcp://127.0.0.1:") for one in judged)
+    assert {one["outcome"] for one in judged} <= {"PASS", "FAIL", "UNKNOWN"}
+    assert run([*command[:-1], "--cluster", "tcp://127.0.0.1:1"]) == 1
+    assert "no dask scheduler at tcp://127.0.0.1:1" in capsys.readouterr().err
