@@ -43,6 +43,13 @@ def test_what_is_slower_than_the_start_may_be_a_parent_and_is_never_the_best() -
     assert best([slow, candidate(2, 1.5), candidate(3, 4.0, "SUSPECT")]) == candidate(2, 1.5)
 
 
+def test_one_for_a_lane_alone_is_not_the_best_and_hides_no_better_one_for_all() -> None:
+    own, whole = candidate(1, 9.0, lane="64x64"), candidate(2, 1.5)
+    assert best([own, whole]) == whole
+    assert since_better([own, whole]) == 0
+    assert since_better([whole, own, candidate(3, 2.0, lane="64x64")]) == 1
+
+
 def test_settings_of_one_file_are_unlike_where_two_values_differ() -> None:
     first = candidate(1, 2.0, settings={"WIDTH": 32, "WARPS": 4})
     assert not unlike(first, candidate(2, 2.0, settings={"WIDTH": 64, "WARPS": 4}))

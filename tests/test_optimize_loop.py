@@ -469,6 +469,16 @@ def test_a_candidate_for_one_lane_is_judged_on_it_alone_and_has_its_place_in_the
     assert ended(events)["best"] == 3
 
 
+def test_a_candidate_for_one_lane_leaves_no_less_to_gain(bench: Bench) -> None:
+    def own(known: Known) -> Proposed:
+        return Proposed((replace(proposed(file(9.0)).proposals[0], lane="8x8"),))
+
+    stakes = Stakes(op_ns=40e6, least_ns=4e6, gain_ns=36e6, noise_ns=3e6)
+    events = bench.run(bench.begin(task=TWO_SIZES, stakes=stakes), ScriptedProposer(own, file(0.9)))
+    assert ended(events)["end"] == "exhausted"
+    assert [one["number"] for one in of("better", events)] == [3], "both lanes in one file"
+
+
 # --- invariants
 
 SPEEDS = st.tuples(st.floats(0.5, 4.0), st.sampled_from(["PASS", "PASS", "FAIL", "UNKNOWN", "INFRA"]))
