@@ -54,7 +54,13 @@ def journal(tmp_path: Path) -> Journal:
         found.await_all(start, [Waiting(kept, kept.rung, 3)], [])
         found.judge(start, Judged(kept, kept.rung, 3, kept.outcome, None), [])
     found.add_events(start.id, [event("hint", text="mostly zeros"), event("ended", end="noise", text="little is left")])
-    found.keep_spent(start.id, {"evaluator": Usage(seconds=61.0, evaluations=3), "proposer": Usage(tokens_in=5)})
+    found.keep_spent(
+        start.id,
+        {
+            "evaluator": Usage(seconds=61.0, evaluations=3),
+            "proposer": Usage(dollars=0.25, tokens_in=1000, tokens_out=5, requests=2),
+        },
+    )
     return found
 
 
@@ -73,7 +79,7 @@ def test_all_are_listed_and_one_is_shown_with_its_lineage(journal: Journal, call
     code, out, err = call("history", "20260201")
     assert (code, err) == (0, "")
     assert "#3, 2.00x (1.90x to 2.10x) the starting file's speed" in words(out)
-    assert "61.0 s, 3 evaluations" in out
+    assert "spent evaluator: 61.0 s, 3 evaluations spent proposer: 2 requests, 1,005 tokens, $0.25 best" in words(out)
     assert "2 1 preview FAIL - - WIDTH 32 -> 64 wrong by 7 units" in words(out)
     assert out.endswith("start\n  #1 PASS 1.20x WARPS 4 -> 8\n    #2 FAIL WIDTH 32 -> 64\n    #3 PASS 2.00x both\n")
     assert out.isascii()

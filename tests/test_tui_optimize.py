@@ -14,7 +14,7 @@ import pytest
 from gate_cases import PASSED, case_time
 from gate_tasks import MM
 from test_optimize_feedback import PEAKS
-from test_tui_task import events
+from test_tui_task import events, op
 
 from qrprof.planner.gate.records import Interval, Outcome
 from qrprof.planner.gate.task_store import keep
@@ -169,6 +169,18 @@ def test_the_budget_is_kept_to_the_evaluation(desk: Desk) -> None:
     assert desk.of_task("--budget", "3 bananas")[0] == 2
 
 
+def test_a_budget_that_is_spent_is_gone_on_from_with_a_larger_one(desk: Desk) -> None:
+    code, out, err = desk.of_task("--budget", "1evals")
+    assert (code, out) == (0, "")
+    assert "spent by the evaluator: " in err
+    (one,) = journal_of(desk.folder).optimizations()
+    assert desk.call("--resume", one.id)[:2] == (0, "")
+    assert len(desk.pool.asked) == 1
+    code, out, _ = desk.call("--resume", one.id, "--budget", "20evals")
+    assert code == 0
+    assert out.startswith("Suggestion: ")
+
+
 def test_what_does_not_pass_is_not_suggested(desk: Desk) -> None:
     desk.pool.sealed = "UNKNOWN"
     code, out, err = desk.of_task()
@@ -231,6 +243,27 @@ def test_the_first_target_that_is_worth_it_is_taken_and_the_gain_remembered(
     (file,) = (traced.folder / ".qrprof" / "candidates").iterdir()
     assert made.scenario == f"_softmax=candidate {file.stem}"
     assert (made.base_ns, made.mid_ns) == (400_000, 360_000)
+
+
+def test_the_next_target_is_taken_when_nothing_is_left_of_the_first(
+    desk: Desk, saved: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products = [op("aten::mm", at, 90, [[8, 8], [8, 8]], "float float", "_ _", [[8, 1], [8, 1]]) for at in (200, 600)]
+    saved("optimize", [*events(), *products]).change(unprofiled=[STEADY])
+    save(PEAKS.model_copy(update={"name": "Test CPU", "threads": 2}), devices_folder())
+    starts = {"mm": START, "_softmax": SOFTMAX}
+    monkeypatch.setattr("qrprof.planner.optimize.brief.starter", lambda task: starts[task.op])
+    code, out, err = desk.call()
+    assert code == 0
+    assert out.count("Suggestion: ") == 2
+    assert "qrprof: switched from aten::mm to aten::_softmax: all 6 settings" in err
+    assert err.splitlines()[-1].startswith("qrprof: done: nothing is worth it; ")
+    journal = journal_of(desk.folder)
+    second, first = journal.optimizations()
+    assert (first.target, second.target) == ("aten::mm", "aten::_softmax")
+    budgets = [journal.start(one.id).budget.evaluations for one in (first, second)]
+    assert budgets == [40, 40 - len([job for job in desk.pool.asked if job.task.op == "mm"])]
+    assert [event.kind for event in journal.events(first.id)][-1] == "switched"
 
 
 def test_a_file_to_start_from_is_for_an_op_that_is_named(traced: Desk) -> None:

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from qrprof.planner.optimize.records import Event
+from qrprof.planner.optimize.records import Event, Usage
 from qrprof.profiler import units
 from qrprof.tui.output import SCHEMA, finite, full, put
 
@@ -31,17 +31,23 @@ class Progress:
 
     def __post_init__(self) -> None:
         self.changed: dict[object, str] = {}
+        self.spent: dict[str, Usage] = {}  # by role
 
     def show(self, event: Event) -> None:
         """Most events are a line; a candidate has one when it is judged."""
         record: Mapping[str, Any] = event.record
         if event.kind == "proposed":
             self.changed[record["number"]] = full(str(record["changed"]), LONGEST)
+        elif event.kind == "usage":
+            self.spent[record["role"]] = Usage(**{one.name: record[one.name] for one in fields(Usage)})
         elif event.kind == "better":
             self.best = f"#{record['number']} {speed(record['over'])}"
             self.say(f"better: {self.best}")
         elif text := self.line(event.kind, record):
             self.say(text)
+        if event.kind == "ended":
+            for role, usage in self.spent.items():
+                self.say(f"spent by the {role}: {spent_line(usage)}")
 
     def line(self, kind: str, record: Mapping[str, Any]) -> str:
         if kind == "judged":
@@ -61,6 +67,19 @@ class Progress:
         told = self.changed.get(record["number"], "")
         why = f" ({full(str(record['why']), LONGEST)})" if record["why"] else ""
         return f"{' '.join(parts)}: {told}{why}; best {self.best}; left {self.left()}"
+
+
+def spent_line(usage: Usage) -> str:
+    """ "61.0 s, 3 evaluations", "5 requests, 10,240 tokens, $0.02": what there is of it."""
+    found = []
+    if usage.evaluations:
+        found += [units.time(1e9 * usage.seconds), f"{usage.evaluations} evaluations"]
+    if usage.gpu_seconds:
+        found.append(f"{units.time(1e9 * usage.gpu_seconds)} of a GPU")
+    if usage.requests:
+        dollars = "dollars unknown" if usage.dollars is None else f"${usage.dollars:.2f}"
+        found.append(f"{usage.requests} requests, {usage.tokens_in + usage.tokens_out:,} tokens, {dollars}")
+    return ", ".join(found) or "nothing"
 
 
 def speed(over: Mapping[str, float]) -> str:

@@ -10,7 +10,7 @@ import click
 from rich.console import RenderableType
 
 from qrprof.planner.ledger import ledger_file
-from qrprof.planner.optimize.budget import together
+from qrprof.planner.optimize.budget import Spent
 from qrprof.planner.optimize.journal import CANDIDATE, SPENT, Journal, Listed
 from qrprof.planner.optimize.records import Candidate, Event, Start, Usage
 from qrprof.profiler import units
@@ -19,6 +19,7 @@ from qrprof.profiler.store import FOLDER
 from qrprof.tui.commands.hint import existing_journal
 from qrprof.tui.commands.verdict import SHA, between
 from qrprof.tui.output import Cell, Column, field, full, name, say, table, title, write, write_json
+from qrprof.tui.progress import spent_line
 
 LEAF: Final = 72  # cells of a line of the tree
 LIST: Final = (
@@ -46,8 +47,7 @@ class Told:
     start: Start
     candidates: Sequence[Candidate]
     events: Sequence[Event]
-    usage: Usage
-    by_role: Any
+    spent: Spent
 
     @property
     def ended(self) -> Event | None:
@@ -77,9 +77,7 @@ def command(wanted: str | None, as_json: bool) -> int:
 
 def lookup(journal: Journal, wanted: str) -> Told:
     start = journal.start(wanted)
-    spent = journal.spent(start.id)
-    candidates, events = journal.candidates(start.id), journal.events(start.id)
-    return Told(start, candidates, events, together(list(spent.values())), SPENT.dump_python(spent))
+    return Told(start, journal.candidates(start.id), journal.events(start.id), journal.spent(start.id))
 
 
 def show_list(found: Sequence[Listed], as_json: bool) -> int:
@@ -110,13 +108,13 @@ def page(told: Told) -> list[RenderableType]:
 
 
 def facts(told: Told) -> list[tuple[str, str]]:
-    start, usage, ended = told.start, told.usage, told.ended
+    start, ended = told.start, told.ended
     best = max((one for one in told.candidates if passed(one)), key=speed_of, default=None)
     found = [
         ("task", start.task.id),
         ("target", f"{start.target} of {start.run_id}" if start.run_id else "none: an existing task"),
         ("proposer", start.proposer),
-        ("spent", spent_line(usage)),
+        *(("spent", f"{role}: {spent_line(usage)}") for role, usage in told.spent.items() if usage != Usage()),
         ("best", f"#{best.number}, {speed_line(best)}, sha256 {best.sha256[:SHA]}" if best else "none"),
         ("ended", str(ended.record["text"]) if ended else "not yet, or it was stopped: `qrprof optimize --resume`"),
     ]
@@ -138,16 +136,6 @@ def speed_of(candidate: Candidate) -> float:
 
 def speed_line(candidate: Candidate) -> str:
     return f"{between(candidate.over)} the starting file's speed" if candidate.over else "not timed"
-
-
-def spent_line(usage: Usage) -> str:
-    found = [units.time(1e9 * usage.seconds), f"{usage.evaluations} evaluations"]
-    if usage.gpu_seconds:
-        found.append(f"{units.time(1e9 * usage.gpu_seconds)} of a GPU")
-    if usage.requests:
-        dollars = "dollars unknown" if usage.dollars is None else f"${usage.dollars:.2f}"
-        found.append(f"{usage.requests} requests, {usage.tokens_in + usage.tokens_out:,} tokens, {dollars}")
-    return ", ".join(found)
 
 
 def row(one: Candidate, numbers: dict[str, int]) -> list[Cell]:
@@ -211,7 +199,7 @@ def record(told: Told) -> dict[str, Any]:
         "target": start.target,
         "task": start.task.id,
         "proposer": start.proposer,
-        "spent": told.by_role,
+        "spent": SPENT.dump_python(told.spent),
         "candidates": [without_source(one) for one in told.candidates],
         "events": [{"kind": event.kind, "at": event.at, **event.record} for event in told.events],
     }
