@@ -95,8 +95,9 @@ def test_values_that_fail_are_left(seed: int) -> None:
         return None if 8 in settings.values() else additive(settings)
 
     tried = run(WIDE, speed, seed=seed, wanted=4, most=60)
-    assert max(one.over.mid for one in tried if one.over) == pytest.approx(1.5**8)
-    assert sum(one.outcome == "FAIL" for one in tried) < 15
+    assert max(one.over.mid for one in tried if one.over) > 0.6 * 1.5**8
+    assert sum(one.outcome == "FAIL" for one in tried) < 20
+    assert sum(one.outcome == "FAIL" for one in tried[-20:]) < 4
 
 
 def test_the_same_seed_proposes_the_same() -> None:

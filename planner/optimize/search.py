@@ -1,8 +1,8 @@
-"""Candidates from a file's declared tunables, without a model: asynchronous successive halving, led by what each did.
+"""Candidates from a file's declared tunables, without a model: asynchronous successive halving, and Thompson sampling.
 
-New settings are timed shortly; the better part of those again, three times as long, and so on. What is new comes from
-the best so far: first every value that no candidate had yet, one at a time, then what the sum of all values' effects
-foretells. Deterministic under its seed.
+New settings are timed shortly; the better part of those again, three times as long, and so on. What is new is the best
+so far with those values changed that a draw from the posterior of all values' effects holds for better: what was never
+tried is uncertain, and so comes early. Deterministic under its seed.
 """
 
 import hashlib
@@ -14,19 +14,24 @@ from itertools import islice, product
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from qrprof.planner.optimize.records import Candidate, Known, Proposal, Proposed, ProposerName
 from qrprof.planner.optimize.tunables import tunables, with_settings
 
 ROUNDS: Final = (3, 9, 27)  # of timing, by rung
 KEPT: Final = 4  # one of so many goes on to the next rung
-LISTED: Final = 4096  # settings, up to which all are weighed up
-DRAWN: Final = 256  # that are weighed up where there are more
-BOLD: Final = 4  # values changed at once, at most
+CHANGED: Final = 4  # values changed at once, at most
+RISKY: Final = 0.25  # of the candidates fail: from then on one value at a time, which tells which it is
+DRAWS: Final = 200  # in which there has to be something new
+LISTED: Final = 4096  # settings, up to which what no draw brought is listed
+EFFECT: Final = 0.3  # of a value on the log of the speed, before it was tried: a standard deviation
+UNEXPLAINED: Final = 0.05  # of the log of a speed, by effects that add up
+BOLD: Final = 10.0  # times as much on a plateau: what is known counts for less
 FAILED: Final = 0.5  # times the speed of the slowest that worked: what one that failed counts as
-RIDGE: Final = 0.1  # an effect seen once is believed to nine tenths
 
 Settings = tuple[Any, ...]  # a value for each tunable, in the file's order
+Floats = npt.NDArray[np.float64]
 Speeds = Mapping[Settings, float | None]  # over the starting file; None: it failed
 
 
@@ -42,19 +47,13 @@ class Space:
     def size(self) -> int:
         return math.prod(map(len, self.values))
 
-    def pairs(self, settings: Settings) -> set[tuple[int, Any]]:
-        return set(enumerate(settings))
+    @property
+    def pairs(self) -> list[tuple[int, Any]]:
+        return [(at, value) for at, values in enumerate(self.values) for value in values]
 
-    def near(self, settings: Settings) -> Iterator[Settings]:
-        """With one other value."""
-        for at, values in enumerate(self.values):
-            yield from (changed(settings, at, value) for value in values if value != settings[at])
-
-    def drawn(self, settings: Settings, rng: random.Random) -> Settings:
-        """With up to BOLD other values."""
-        for at in rng.sample(range(len(self.names)), min(rng.randint(1, BOLD), len(self.names))):
-            settings = changed(settings, at, rng.choice(self.values[at]))
-        return settings
+    def row(self, settings: Settings) -> Floats:
+        """1 where a pair is in these settings, else 0."""
+        return np.array([float(settings[at] == value) for at, value in self.pairs])
 
 
 class Search:
@@ -138,28 +137,15 @@ class Search:
                 yield settings
 
     def ideas(self, speeds: Speeds, bold: bool) -> Iterator[Settings]:
-        best, *_ = parents = ranked(speeds)[: self.beam]
-        effects = effects_of(self.space, speeds)
-        seen = set().union(*map(self.space.pairs, (self.space.start, *self.rungs)))
-        if len(speeds) > 1:
-            yield tuple(
-                max((value for value in values if (at, value) in seen), key=lambda value: effects.get((at, value), 0.0))
-                for at, values in enumerate(self.space.values)
-            )
-        unseen = [one for one in self.space.near(best) if not self.space.pairs(one) <= seen]
-        yield from self.rng.sample(unseen, len(unseen))
-        pool = list(self.pool(parents))
-        self.rng.shuffle(pool)  # equals are tried in no order of the file's
-        weigh = (lambda one: 0.0) if bold else (lambda one: -sum(effects.get(pair, 0.0) for pair in enumerate(one)))
-        yield from sorted(pool, key=weigh)
-
-    def pool(self, parents: Sequence[Settings]) -> Iterator[Settings]:
+        best = self.rng.choice(ranked(speeds)[: self.beam]) if bold else ranked(speeds)[0]
+        effects = effects_of(self.space, speeds, best, UNEXPLAINED * (BOLD if bold else 1.0))
+        failed = sum(speed is None for speed in speeds.values())
+        most = 1 if failed > RISKY * len(speeds) else CHANGED
+        random = np.random.default_rng(self.rng.getrandbits(64))
+        for _ in range(DRAWS):
+            yield promising(self.space, best, effects.drawn(random), most)
         if self.space.size <= LISTED:
-            yield from product(*self.space.values)
-            return
-        for parent in parents:
-            yield from self.space.near(parent)
-        yield from (self.space.drawn(self.rng.choice(parents), self.rng) for _ in range(DRAWN))
+            yield from sorted(product(*self.space.values), key=lambda one: -float(self.space.row(one) @ effects.mean))
 
 
 def space_of(source: str) -> Space:
@@ -169,14 +155,36 @@ def space_of(source: str) -> Space:
     return Space(tuple(one.name for one in found), values, tuple(one.value for one in found))
 
 
-def effects_of(space: Space, speeds: Speeds) -> dict[tuple[int, Any], float]:
-    """What each value that was tried adds to the log of the speed, as if effects were a sum: a ridge regression."""
+@dataclass(frozen=True)
+class Effects:
+    """What each pair of the space adds to the log of the speed: a normal distribution."""
+
+    mean: Floats
+    factor: Floats  # of its covariance, by Cholesky
+
+    def drawn(self, random: np.random.Generator) -> Floats:
+        found: Floats = self.mean + self.factor @ random.standard_normal(len(self.mean))
+        return found
+
+
+def effects_of(space: Space, speeds: Speeds, best: Settings, unexplained: float) -> Effects:
+    """The posterior after these speeds, as if effects were a sum; seen from `best`, which worked."""
     worst = min(speed for speed in speeds.values() if speed)
-    pairs = sorted(set().union(*map(space.pairs, speeds)) - space.pairs(space.start), key=repr)
-    rows = np.array([[pair in space.pairs(one) for pair in pairs] for one in speeds], dtype=float)
-    logs = np.log([speed or FAILED * worst for speed in speeds.values()])
-    fitted = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(len(pairs)), rows.T @ logs)
-    return dict(zip(pairs, map(float, fitted), strict=True))
+    logs = np.log([speed or FAILED * worst for speed in speeds.values()]) - math.log(speeds[best] or worst)
+    rows = np.stack([space.row(one) for one in speeds]) - space.row(best)
+    covariance = np.linalg.inv(rows.T @ rows / unexplained**2 + np.eye(rows.shape[1]) / EFFECT**2)
+    return Effects(covariance @ rows.T @ logs / unexplained**2, np.linalg.cholesky(covariance))
+
+
+def promising(space: Space, best: Settings, effects: Floats, most: int) -> Settings:
+    """`best` with the changes that gain the most by these effects, so many at most."""
+    of = dict(zip(space.pairs, effects, strict=True))
+    tops = [max(values, key=lambda value: of[at, value]) for at, values in enumerate(space.values)]
+    gains = [of[at, top] - of[at, was] for at, (top, was) in enumerate(zip(tops, best, strict=True))]
+    settings = best
+    for at in sorted(range(len(tops)), key=lambda at: -gains[at])[:most]:
+        settings = changed(settings, at, tops[at])
+    return settings
 
 
 def ranked(speeds: Speeds) -> list[Settings]:
