@@ -131,11 +131,13 @@ def chunk(**fields: Any) -> str:
 # --- replies
 
 
-def says(text: str, usage: tuple[int, int] | None = (100, 50), finish: str = "stop") -> Reply:
+def says(text: str, usage: tuple[int, int] | None = (100, 50), finish: str = "stop", thinks: str = "") -> Reply:
     """The text as a stream; `usage` is of the prompt and the answer, None: the server does not count."""
 
     def reply(handler: Handler) -> None:
         handler.stream()
+        if thinks:
+            handler.piece(reasoning_content=thinks)
         handler.pieces(text)
         handler.piece(finish)
         if usage is not None:

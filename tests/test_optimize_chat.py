@@ -100,6 +100,18 @@ def test_where_the_server_does_not_count_the_prompt_as_reserved_and_the_answer_a
     assert talk.spent.tokens_out == 5
 
 
+def test_where_the_server_does_not_count_what_the_model_thought_is_counted_too(server: Loopback) -> None:
+    talk = script(server, says("ten bytes.", usage=None, thinks="twelve bytes"))
+    assert talk.ask() == "ten bytes."
+    assert talk.spent.tokens_out == 11
+
+
+def test_half_of_a_surrogate_pair_is_a_character_like_others(server: Loopback) -> None:
+    talk = script(server, says("half \ud83d", usage=None))
+    assert talk.ask() == "half \ud83d"
+    assert talk.spent.tokens_out == 3
+
+
 @pytest.mark.parametrize("count", ["12", -3, 0, None, 1.5])
 def test_a_count_that_is_none_is_not_taken(server: Loopback, count: Any) -> None:
     talk = script(server, says("ten bytes.", usage=(count, count)))
@@ -117,6 +129,16 @@ def test_what_may_pass_is_tried_again(server: Loopback, code: int) -> None:
     assert talk.waits == [1.0, 2.0]
     assert talk.spent.requests == 3
     assert talk.spent.tokens_in == 100, "a refused request costs no tokens"
+
+
+@pytest.mark.parametrize("code", [504, 524])
+def test_what_a_gateway_did_not_wait_for_may_have_been_written_and_keeps_what_was_reserved(
+    server: Loopback, code: int
+) -> None:
+    talk = script(server, status(code), says("yes", usage=(10, 5)))
+    assert talk.ask() == "yes"
+    assert talk.spent.tokens_in == 10 + reserved_tokens(MESSAGES, SCHEMA)
+    assert talk.spent.tokens_out == 5 + LIMITS.tokens_out
 
 
 def test_the_wait_is_the_one_that_the_server_asks_for(server: Loopback) -> None:

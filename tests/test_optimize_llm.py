@@ -203,6 +203,11 @@ def test_the_adviser_answers_in_prose_and_is_paid_for_apart(server: Loopback) ->
     assert (spent["proposer"].tokens_in, spent["proposer"].tokens_out) == (100, 50)
 
 
+def test_advice_is_printable_and_holds_no_secret(server: Loopback) -> None:
+    both = work(server, says("Use \x1b[31mtwo\npasses\ud83d, not hf_abcdefghijklmnop1234."))
+    assert both.adviser.advise(KNOWN) == "Use  [31mtwo passes , not [masked]."
+
+
 def test_an_adviser_that_fails_has_nothing_to_say(server: Loopback) -> None:
     assert work(server, refuses("no")).adviser.advise(KNOWN) == ""
 

@@ -110,8 +110,8 @@ def test_what_fails_the_holdout_has_used_a_query_and_no_more_than_there_are_is_m
 
 def test_what_the_holdout_refused_is_not_made_good_by_a_short_look_later(bench: Bench) -> None:
     bad = file(3.0, sealed="FAIL")
-    answers = [bad, proposed(file(1.0)), proposed(file(0.9), bad, rounds=9)]
-    events = bench.run(bench.begin(budget=Budget(evaluations=5)), ScriptedProposer(*answers))
+    proposer = ScriptedProposer(bad, file(1.0), proposed(file(0.9), bad, rounds=9))
+    events = bench.run(bench.begin(budget=Budget(evaluations=5)), proposer)
     assert ended(events)["verdict"] is None
     assert [(one.candidate.number, one.rounds) for one in bench.journal.waiting("test")] == [(1, 9)]
     more = replace(bench.journal.start("test"), budget=Budget(evaluations=20))

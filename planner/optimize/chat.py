@@ -74,7 +74,7 @@ def endpoint(environment: Mapping[str, str]) -> Endpoint:
 
 def tokens(text: str) -> int:
     """Tokens of a text, rather too many: one takes three bytes of code, or more."""
-    return -(-len(text.encode()) // 2)
+    return -(-len(text.encode(errors="replace")) // 2)
 
 
 def reserved_tokens(messages: Sequence[Message], schema: Mapping[str, Any] | None) -> int:
@@ -134,7 +134,7 @@ class Chat:
         reserved = self.meter.reserve(self.role, tokens_in, self.limits.tokens_out, self.price)
         answer = received(self.place, body, self.limits.tokens_out, until, self.stop)
         if answer.fault is None:
-            counted = tokens("".join((*answer.texts, *answer.refusals)))
+            counted = tokens("".join((*answer.thoughts, *answer.texts, *answer.refusals)))
             self.meter.settle(reserved, answer.tokens_in or tokens_in, answer.tokens_out or counted)
         elif answer.fault.free:
             self.meter.settle(reserved, 0, 0)

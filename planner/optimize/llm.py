@@ -13,6 +13,7 @@ from qrprof.planner.optimize.records import BudgetSpent, Known, Proposal, Propos
 from qrprof.planner.optimize.stream import Endpoint
 from qrprof.planner.optimize.tunables import tunables
 from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.readers.texts import Masked, clean
 
 USUAL, BOLD = 0.7, 1.0  # temperatures
 ADVICE: Final = Limits(tokens_out=8192)
@@ -86,9 +87,9 @@ class Adviser:
         self.chat = Chat(place, model, "adviser", meter, ADVICE, stop, sleep)
 
     def advise(self, known: Known) -> str:
-        """A few sentences; "" where there is no answer. Raises what `LLM.propose` does."""
+        """A few sentences on one line; "" where there is no answer. Raises what `LLM.propose` does."""
         try:
-            return self.chat.ask(prompt.for_adviser(known), None, USUAL)
+            return clean(self.chat.ask(prompt.for_adviser(known), None, USUAL), Masked())
         except Failed:
             return ""
 

@@ -16,6 +16,7 @@ from qrprof.planner.optimize.records import Trouble
 
 POLL_S: Final = 0.2  # between looks at whether to stop
 NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ProxyError"})
+GATEWAY_TIMEOUTS: Final = frozenset({504, 524})  # behind it the model may write on, and is paid for that
 SAID: Final = ("content", "refusal", "reasoning_content", "reasoning")  # the last two are not OpenAI's
 
 
@@ -48,6 +49,7 @@ class Received:
     finish: str | None = None  # "stop", "length", "content_filter"
     tokens_in: int | None = None  # as the server counts; None: it does not
     tokens_out: int | None = None
+    thoughts: list[str] = field(default_factory=list)  # that some servers show, and all count
     pieces: int = 0  # each of at least one token
     fault: Fault | None = None
     abandoned: bool = False
@@ -59,6 +61,7 @@ class Received:
             said = {name: getattr(choice.delta, name, None) or "" for name in SAID}
             self.texts.append("" + said["content"])
             self.refusals.append("" + said["refusal"])
+            self.thoughts.append("" + (said["reasoning_content"] or said["reasoning"]))
             self.pieces += any(said.values())
         if usage := getattr(chunk, "usage", None):
             self.tokens_in, self.tokens_out = counted(usage.prompt_tokens), counted(usage.completion_tokens)
@@ -114,7 +117,8 @@ def fault(error: Exception) -> Fault:
         wait = wait_s(error.response.headers)
         message = error.body.get("message") if isinstance(error.body, Mapping) else None
         said = f"{error.param or ''} {message or error.message}".strip()
-        return Fault("http", said, error.status_code, error.code or "", wait, free=True)
+        free = error.status_code not in GATEWAY_TIMEOUTS
+        return Fault("http", said, error.status_code, error.code or "", wait, free)
     if isinstance(error, openai.APITimeoutError):
         return Fault("timeout")
     if isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError):
