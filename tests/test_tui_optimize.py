@@ -51,6 +51,7 @@ class Evaluators:
     asked: list[Job] = field(default_factory=list)
     made: list[dict[str, Any]] = field(default_factory=list)
     sealed: Outcome = "PASS"
+    lost: str | None = None  # why every evaluation is
     during: Callable[[], object] = lambda: None
     slots: int = 1
 
@@ -68,7 +69,10 @@ class Evaluators:
     def evaluate(self, jobs: Sequence[Job]) -> list[Evaluation]:
         self.during()
         self.asked += jobs
-        return [self.evaluated(job) for job in jobs]
+        return [self.evaluated(job) if self.lost is None else self.gone(job) for job in jobs]
+
+    def gone(self, job: Job) -> Evaluation:
+        return Evaluation(job, 1.0, "here", "cpu", lost=self.lost)
 
     def evaluated(self, job: Job) -> Evaluation:
         now = {one.name: one.value for one in tunables(job.source)}
@@ -153,7 +157,8 @@ def test_events_are_one_json_object_a_line_and_those_of_the_ledger(desk: Desk) -
     found = desk.events()
     assert {one["schema"] for one in found} == {1}
     kinds = [one["kind"] for one in found]
-    assert kinds[0] == "started"
+    assert kinds[:2] == ["started", "plan"]
+    assert "it may cost 1,800 s, 40 evaluations" in found[1]["text"]
     assert kinds[-2:] == ["ended", "suggestion"]
     journal = journal_of(desk.folder)
     (one,) = journal.optimizations()
@@ -187,6 +192,14 @@ def test_what_does_not_pass_is_not_suggested(desk: Desk) -> None:
     assert (code, out) == (0, "")
     assert "ended: " in err
     assert not (desk.folder / ".qrprof" / "candidates").exists()
+
+
+def test_a_machine_that_fails_again_and_again_is_a_failure(desk: Desk) -> None:
+    desk.pool.lost = "its process ended with exit code -9"
+    code, out, err = desk.of_task()
+    assert (code, out) == (1, "")
+    assert "INFRA" in err
+    assert "ended: 3 evaluations in a row were lost: its process ended with exit code -9" in err
 
 
 def test_a_file_without_tunables_has_nothing_to_vary(desk: Desk) -> None:

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -93,7 +93,7 @@ def find_work(options: Options, ranking: Ranking | None, budget: Budget, tried: 
     root = Path.cwd()
     if ranking is None:
         found = brief(root, load_task(root, str(options.task)), options.start)
-        return work(options, found, budget, why=f"{found.task.id} was asked for")
+        return work(options, found, budget, f"{found.task.id} was asked for", target.alone(budget, options.proposer))
     folder = find_run(root, options.run)
     step = step_of(ranking)
 
@@ -108,7 +108,7 @@ def find_work(options: Options, ranking: Ranking | None, budget: Budget, tried: 
         return chosen
     found = brief(root, keep(root, chosen.task), options.start, options.rank)
     plan = target.plan(chosen, step, budget, options.proposer)
-    return work(options, found, budget, chosen.why, ranking, chosen.target.key, chosen.stakes, plan)
+    return work(options, found, budget, chosen.why, plan, ranking, chosen.target.key, chosen.stakes)
 
 
 def step_of(ranking: Ranking) -> Step:
@@ -122,10 +122,10 @@ def work(
     found: Brief,
     budget: Budget,
     why: str,
+    plan: Mapping[str, object],
     ranking: Ranking | None = None,
     key: str = "",
     stakes: Stakes | None = None,
-    plan: Mapping[str, object] | None = None,
 ) -> Work:
     start = Start(
         id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{found.task.op.strip('_')}",
@@ -139,7 +139,7 @@ def work(
         beam=options.beam,
         stakes=stakes,
         feedback=found.feedback,
-        plan=plan or {},
+        plan={**plan, "why": why},
     )
     return Work(start, found, why, ranking)
 
@@ -239,20 +239,18 @@ def run(
     place: Endpoint | None,
     control: Control,
     say: Callable[[str], None],
-    evaluator: Evaluator | None = None,
 ) -> Run:
     """Begin, or go on with, what `now` holds; nothing happens before its events are asked for."""
     start = now.start
     meter = Meter(start.budget, time.monotonic, journal.spent(start.id), partial(journal.keep_spent, start.id))
-    held = nullcontext(evaluator) if evaluator else evaluator_of(options, start.task, say)
     found = Run(now, meter, iter(()))
 
     def events() -> Iterator[Event]:
-        with held as place_of_work:
+        with evaluator_of(options, start.task, say) as evaluator:
             for event in optimize(
                 start,
                 proposer_of(start, options, place, meter, control.cancelled),
-                place_of_work,
+                evaluator,
                 journal,
                 meter,
                 control=control,

@@ -141,15 +141,24 @@ def plan(chosen: Chosen, step: Step, budget: Budget, proposer: ProposerName) -> 
     """The record of the event "plan": ceiling, likely gain, likely cost. `text` says it in one line."""
     target = chosen.target
     gain = likely(target, step) if target.gain_ns else "its gain is not known"
-    most = texts(budget if proposer == "llm" else without_model(budget), Usage(requests=1))
-    cost = ", ".join(most) or "no limits"
     ceiling = f"at most the step becomes {units.ratio(target.ceiling_x)} as fast"
     return {
-        "text": f"{name(target)}: {ceiling}, {gain}; it may cost {cost}",
+        "text": f"{name(target)}: {ceiling}, {gain}; it may cost {most(budget, proposer)}",
         "ceiling_x": target.ceiling_x,
         "gain": asdict(target.gain_ns) if target.gain_ns else None,
         "cost": asdict(budget),
     }
+
+
+def alone(budget: Budget, proposer: ProposerName) -> dict[str, object]:
+    """The same of a task without a run."""
+    text = f"what a program would gain is not known without a run; it may cost {most(budget, proposer)}"
+    return {"text": text, "ceiling_x": None, "gain": None, "cost": asdict(budget)}
+
+
+def most(budget: Budget, proposer: ProposerName) -> str:
+    limits = texts(budget if proposer == "llm" else without_model(budget), Usage(requests=1))
+    return ", ".join(limits) or "no limits"
 
 
 def without_model(budget: Budget) -> Budget:

@@ -44,7 +44,7 @@ FILE: Final = click.Path(exists=True, dir_okay=False, readable=True, path_type=P
 @click.option("--budget", metavar="LIMITS", help="Hard limits.  [default: 30min,40evals,$2]")
 @click.option("--resume", metavar="ID", help="Go on with an optimization of `qrprof history`.")
 @click.option("--hint", metavar="TEXT", help="What to try; for a model.")
-@click.option("--dry-run", is_flag=True, help="Print what would be asked or tried first, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be asked or tried first; nothing is sent or judged.")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as JSON, one a line.")
 @click.option("--cluster", metavar="ADDRESS", help="Evaluate on a dask.distributed cluster, as tcp://host:8786.")
 @click.option("--allow-unsandboxed", "unsandboxed", is_flag=True, help="Run a model's code where nothing contains it.")
@@ -187,6 +187,8 @@ def whole(
             suggest(journal, now, str(ended["verdict"]), shown)
         if control.cancelled.is_set():
             return Exit.INTERRUPTED
+        if ended.get("end") == "failed":
+            return Exit.FAILED
         if options.target or options.task or ended.get("end") not in GO_ON:
             return Exit.OK
         tried[now.start.target] = str(ended.get("text"))
@@ -220,7 +222,7 @@ def suggest(journal: "Journal", now: "Work", verdict: str, shown: Shown) -> None
 
 
 def show_first(options: "Options") -> int:
-    """What would be asked or tried first. Nothing is sent, run or kept."""
+    """What would be asked or tried first. Nothing is sent or judged, and no optimization is begun."""
     from qrprof.planner.optimize.brief import known_at_first
     from qrprof.planner.optimize.target import Nothing
     from qrprof.tui.optimizing import find_work, ranking_of
