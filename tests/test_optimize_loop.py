@@ -136,6 +136,13 @@ def test_a_starting_file_of_ones_own_is_the_parent_and_the_last_to_be_gated(benc
     assert "candidate 2 passed all stages, with 1.00x the speed of the stock op" in ended(events)["text"]
 
 
+def test_a_starting_file_that_was_refused_is_not_asked_about_again(bench: Bench) -> None:
+    start = bench.begin(stock=False, source=file(1.0, sealed="FAIL"))
+    for queries in (1, 1):
+        bench.run(start, ScriptedProposer())
+        assert bench.journal.queries(TASK) == queries
+
+
 # --- what a proposer is told
 
 
@@ -263,6 +270,23 @@ def test_with_one_evaluation_left_it_is_the_sealed_one(bench: Bench) -> None:
     evaluator = bench.evaluator()
     bench.run(bench.begin(budget=Budget(evaluations=2)), ScriptedProposer(file(2.0), *MANY), evaluator)
     assert [job.rung for job in evaluator.jobs] == ["preview", "sealed"]
+
+
+def test_no_query_of_the_holdout_is_spent_where_there_is_no_time_for_it(bench: Bench) -> None:
+    evaluator = bench.evaluator(seconds=30.0)
+    events = bench.run(bench.begin(budget=Budget(seconds=85.0)), ScriptedProposer(file(2.0)), evaluator)
+    assert [job.rung for job in evaluator.jobs] == ["preview", "gate"]
+    assert bench.journal.queries(TASK) == 0
+    assert "but for 30 s that the last look at the best takes" in ended(events)["text"]
+
+
+def test_going_on_without_a_budget_says_nothing_twice(bench: Bench) -> None:
+    start = bench.begin(budget=Budget(evaluations=1), stock=False)
+    for _ in range(3):
+        bench.run(start, ScriptedProposer(file(0.9), file(0.8)))
+    events = bench.journal.events("test")
+    assert kinds(events).count("resumed") == 2
+    assert [one["number"] for one in of("proposed", events)] == [1, 2]
 
 
 def test_seconds_end_it_and_what_is_best_is_said(bench: Bench) -> None:

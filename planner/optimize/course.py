@@ -43,6 +43,7 @@ class Course:
     meter: Meter
     control: Control
     proposed: dict[str, Candidate] = field(default_factory=dict)  # by sha256, judged or not
+    kept: set[str] = field(default_factory=set)  # sha256 of those in the journal
     candidates: dict[str, Candidate] = field(default_factory=dict)  # those that were judged
     last: Evaluation | None = None
     lost: int = 0  # evaluations in a row
@@ -53,6 +54,7 @@ class Course:
         id_, journal = self.start.id, self.journal
         self.candidates = {one.sha256: one for one in journal.candidates(id_)}
         self.proposed = {one.candidate.sha256: one.candidate for one in journal.waiting(id_)} | self.candidates
+        self.kept = set(self.proposed)
         return journal.events(id_)
 
     # --- events
@@ -88,12 +90,13 @@ class Course:
 
     def propose(self, waiting: Sequence[Waiting]) -> list[Event]:
         """Keep what is to be evaluated. There is an event of each file that is new."""
-        new = [one.candidate for one in waiting if one.candidate.sha256 not in self.candidates]
+        new = [one.candidate for one in waiting if one.candidate.sha256 not in self.kept]
         events = [
             self.event("proposed", {"number": one.number, "sha256": one.sha256, "changed": one.proposal.changed})
             for one in new
         ]
         self.journal.await_all(self.start, waiting, events)
+        self.kept |= {one.sha256 for one in new}
         return events
 
     # --- evaluations

@@ -7,6 +7,7 @@ from typing import Final
 from qrprof.planner.gate.evidence import QUERIES
 from qrprof.planner.gate.records import Interval
 from qrprof.planner.optimize import beam
+from qrprof.planner.optimize.budget import NOTHING, Held
 from qrprof.planner.optimize.compose import Part, compose, is_composed
 from qrprof.planner.optimize.course import Course, finding
 from qrprof.planner.optimize.journal import Waiting
@@ -32,37 +33,50 @@ def finish(course: Course, found: Finish) -> Iterator[Event]:
     proposal = composed(course) if course.meter.evaluations_left() > 1 else None
     if proposal is not None and (candidate := course.candidate(proposal)).rounds == 0:
         yield from evaluated(course, candidate, "preview", ROUNDS)
-    for candidate in finalists(course):
+    last = finalists(course)
+    for candidate in last:
+        if found.remarks and candidate is not last[-1] and course.meter.evaluations_left() < 2:
+            continue  # one failed already, and the last evaluation is for the last: where it starts from is the surest
         yield from sealed(course, candidate, found)
         if found.winner is not None or course.control.cancelled.is_set():
             return
 
 
-def evaluated(course: Course, candidate: Candidate, rung: Rung, rounds: int = 0) -> Iterator[Event]:
+def evaluated(
+    course: Course, candidate: Candidate, rung: Rung, rounds: int = 0, held: Held = NOTHING
+) -> Iterator[Event]:
     waiting = [Waiting(candidate, rung, rounds)]
     yield from course.propose(waiting)
-    yield from course.evaluate(waiting)
+    yield from course.evaluate(waiting, held)
 
 
 def finalists(course: Course) -> list[Candidate]:
-    """The candidates whose gain is the surest; last, where it is no stock op, the starting file itself."""
+    """The candidates whose gain is the surest; last, where it is no stock op, the starting file itself.
+
+    Of that one the gate is not asked again where it was refused: it is no other than it was.
+    """
     gains = [
         (one.over.low, one) for one in course.explored() if beam.usable(one) and not one.lane and one.over is not None
     ]
     faster = [one for low, one in sorted(gains, key=lambda pair: -pair[0]) if low > 1][:FINALISTS]
     if course.start.stock:
         return faster
-    return [*faster, course.candidate(Proposal(course.start.source, None, ITSELF))]
+    itself = course.candidate(Proposal(course.start.source, None, ITSELF))
+    return faster if itself.outcome in ("FAIL", "SUSPECT") else [*faster, itself]
 
 
 def sealed(course: Course, candidate: Candidate, found: Finish) -> Iterator[Event]:
-    """The gate: first without the holdout, since a query of it is spent for good."""
+    """The gate: first without the holdout, since a query of it is spent for good.
+
+    For the same reason there has to be more time than the gate took, before the holdout is asked.
+    """
+    took = NOTHING
     for rung in rungs(course, candidate):
         if rung == "sealed" and course.journal.queries(course.start.task) >= QUERIES:
             used = f"all {QUERIES} queries of the holdout are used"
             found.remarks.append(f"candidate {candidate.number} is not sealed: {used}")
             return
-        yield from evaluated(course, candidate, rung)
+        yield from evaluated(course, candidate, rung, held=took)
         if course.control.cancelled.is_set():
             return
         candidate, last = course.candidates[candidate.sha256], course.last
@@ -70,6 +84,7 @@ def sealed(course: Course, candidate: Candidate, found: Finish) -> Iterator[Even
         if last.outcome != "PASS":
             found.remarks.append(f"candidate {candidate.number} did not pass the gate, {last.outcome}: {finding(last)}")
             return
+        took = Held(seconds=last.seconds, gpu_seconds=last.seconds if last.job.task.device == "cuda" else 0.0)
         found.over_stock = last.verdict.speedup if last.verdict else None
     found.winner = candidate
 
