@@ -115,8 +115,8 @@ def poor_of(shipped: str, lane: Lane) -> str:
 
 
 def checked(task: Task, shipped: str, poor: str, pool: LocalPool, report: Report, name: str) -> dict[str, Any]:
-    """Settings with which the gate takes the shipped file: GRAPHS is given up where only that goes. {}: as it is."""
-    tries = [{}, {"GRAPHS": False}] if "GRAPHS" in settings_of(shipped) else [{}]
+    """Settings with which the gate takes the shipped file: without graphs where only that goes. {}: as it is."""
+    tries: list[dict[str, Any]] = [{}, {"GRAPHS": False}] if task.device == "cuda" else [{}]
     jobs = [Job(task, with_settings(shipped, one), with_settings(poor, one), "preview", 1) for one in tries]
     found = pool.evaluate(jobs)
     for one, evaluation in zip(tries, found, strict=True):
