@@ -86,8 +86,13 @@ def telling(name: str) -> bool:
     return len(name) >= SHORTEST_NAME and name.lower() not in NOBODY
 
 
+def without_homes(text: str) -> str:
+    """The text with a user's name in the path of a home folder replaced."""
+    return HOME.sub(lambda home: home[0].replace(home[1], USER), text)
+
+
 def shorten_paths(text: str) -> str:
-    text = HOME.sub(lambda home: home[0].replace(home[1], USER), text)
+    text = without_homes(text)
     text = WINDOWS_PATH.sub(r"\1", text)
     text = ABSOLUTE_PATH.sub(lambda path: path[0].rstrip("/").rpartition("/")[2], text)
     return RELATIVE_PATH.sub(r"\1", text)

@@ -145,6 +145,24 @@ def test_why_the_last_answer_was_of_no_use_is_told() -> None:
     assert "could not be used" not in asked(Known(SOFTMAX, START))
 
 
+WRONG = "output 0: 3.1 at (0, 2) is 2.9 in float64: off by 300 units of rounding, the stock kernel by 2, allowed are 32"
+
+
+@pytest.mark.parametrize(
+    ("finding", "told"),
+    [
+        (f"{WRONG}; 5 of 8 numbers miss", "off by 300 units of rounding, the stock kernel by 2; 5 of 8 numbers miss"),
+        ("factor 25.1 > 20 (3 of 8 matrices, at 2)", "factor 25.1 (3 of 8 matrices, at 2)"),
+        ("orthogonality 2.5e+03 > 1.02e+02; finite", "orthogonality 2.5e+03; finite"),
+        ("right for the numbers of seed 0 and wrong for 2", "right for the numbers of one seed and wrong for 2"),
+        ("it printed: /home/jane/train.py, line 3", "it printed: /home/[user]/train.py, line 3"),
+    ],
+)
+def test_neither_a_seed_nor_what_is_allowed_nor_a_name_is_told(finding: str, told: str) -> None:
+    known = Known(SOFTMAX, START, tried=(tried(1, why=finding),), lessons=(f"softmax -> wider -> failed: {finding}",))
+    assert asked(known).count(told) == 2
+
+
 # --- bounds
 
 
@@ -155,6 +173,11 @@ def test_the_oldest_history_goes_first() -> None:
     numbers = [int(found) for found in re.findall(r"^(\d+)\. ", text, re.MULTILINE)]
     assert numbers == list(range(numbers[0], 2000))
     assert len(numbers) > 50
+
+
+def test_of_a_long_hint_the_beginning_is_told() -> None:
+    text = asked(Known(SOFTMAX, START, hints=("use tiles " + "word " * 1000,)))
+    assert "## Hints of the person you work for\nuse tiles word" in text
 
 
 def test_a_parent_is_whole_whatever_its_length() -> None:

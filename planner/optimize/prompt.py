@@ -16,11 +16,14 @@ from qrprof.planner.optimize.lanes import part, split
 from qrprof.planner.optimize.records import Candidate, Known
 from qrprof.profiler import units
 from qrprof.profiler.readers.texts import mask
+from qrprof.profiler.redact import without_homes
 
 LIMIT: Final = 24_000  # characters of a prompt beside the parent's file, which is whole whatever its length
 LESSONS, FEEDBACK, HINTS, ADVICE = 1500, 3000, 2000, 1500  # characters
 LONG: Final = 20_000  # characters of a file, which a model would have to write anew
 TRY: Final = 300  # characters of one earlier try
+SEED: Final = re.compile(r"\bseed \d+")
+ALLOWED_ERROR: Final = re.compile(r"(?: >|, allowed are) (?:[\d.]+(?:e[-+]?\d+)?|inf)\b")
 
 Message = dict[str, str]
 
@@ -62,9 +65,9 @@ def build(known: Known, turn: int = 0, note: str = "") -> list[Message]:
     focus = focus_of(known, turn)
     before = [*task_sections(known, focus.lane), shown("Parent", known, focus.parent)]
     after = [
-        section("Lessons from elsewhere", bullets(known.lessons, LESSONS)),
+        section("Lessons from elsewhere", bullets(map(untelling, known.lessons), LESSONS)),
         section("Advice", cut(known.advice, ADVICE)),
-        section("Hints of the person you work for", newest(known.hints, HINTS)),
+        section("Hints of the person you work for", hints_of(known)),
         PLATEAU if known.plateau else "",
         section("Your last answer could not be used", cut(note, TRY)),
         form(len(source_of(known, focus.parent)) > LONG),
@@ -76,7 +79,7 @@ def for_adviser(known: Known) -> list[Message]:
     """The adviser's messages, about the best file so far."""
     best = parents(known)[0].parent
     before = [*task_sections(known, ""), shown("Best so far", known, best)]
-    after = [section("Hints of the person", newest(known.hints, HINTS))]
+    after = [section("Hints of the person", hints_of(known))]
     return messages(ADVISER, before, known, after, beside=len(source_of(known, best)))
 
 
@@ -178,9 +181,17 @@ def tensor(spec: ArgSpec) -> Form:
 
 def told(candidate: Candidate) -> str:
     speed = f", {units.ratio(candidate.over.mid)}" if candidate.over else ""
-    why = re.sub(r"\bseed \d+", "one seed", candidate.why)
-    failed = f": {why}" if why else ""
+    failed = f": {untelling(candidate.why)}" if candidate.why else ""
     return cut(f"{candidate.number}. {candidate.proposal.changed} -> {candidate.outcome}{speed}{failed}", TRY)
+
+
+def untelling(finding: str) -> str:
+    """What the gate or a machine said, without the seed, the error that would be allowed, and the user's name."""
+    return without_homes(ALLOWED_ERROR.sub("", SEED.sub("one seed", finding)))
+
+
+def hints_of(known: Known) -> str:
+    return newest((cut(hint, HINTS - 1) for hint in known.hints), HINTS)
 
 
 def form(long: bool) -> str:
