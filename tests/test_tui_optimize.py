@@ -52,6 +52,7 @@ class Evaluators:
     made: list[dict[str, Any]] = field(default_factory=list)
     sealed: Outcome = "PASS"
     lost: str | None = None  # why every evaluation is
+    only_start: bool = False  # the gate finds all others wrong
     during: Callable[[], object] = lambda: None
     slots: int = 1
 
@@ -86,6 +87,8 @@ class Evaluators:
         number = f"20260201-0900{len(self.asked):02}-{sha256[:8]}"
         times = tuple(case_time(case.name, speed) for case in job.task.development)
         outcome = self.sealed if job.rung == "sealed" else "PASS"
+        if self.only_start and job.source != START:
+            outcome = "FAIL"
         verdict = replace(
             PASSED, id=number, task=job.task.id, candidate=sha256, outcome=outcome, times=times, findings=(),
             speedup=over, over_parent=over, tries=job.tries,
@@ -184,6 +187,16 @@ def test_a_budget_that_is_spent_is_gone_on_from_with_a_larger_one(desk: Desk) ->
     code, out, _ = desk.call("--resume", one.id, "--budget", "20evals")
     assert code == 0
     assert out.startswith("Suggestion: ")
+
+
+def test_the_last_evaluation_is_for_the_file_that_it_began_with(desk: Desk) -> None:
+    desk.pool.only_start = True
+    code, out, err = desk.of_task("--budget", "6evals")
+    assert code == 0
+    assert len(desk.pool.asked) <= 6
+    assert out.startswith("Suggestion: 1.00x")
+    assert "the starting file itself" in err
+    assert (next((desk.folder / ".qrprof" / "candidates").iterdir())).read_text() == START
 
 
 def test_what_does_not_pass_is_not_suggested(desk: Desk) -> None:
