@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from optimize_scripted import START, TASK, Bench, ScriptedProposer, case, file, proposed
 
 from qrprof.planner.gate.records import Outcome
+from qrprof.planner.optimize.brief import of_ledger
 from qrprof.planner.optimize.compose import is_composed
 from qrprof.planner.optimize.control import Control
 from qrprof.planner.optimize.loop import optimize
@@ -501,6 +502,18 @@ def test_a_candidate_for_one_lane_leaves_no_less_to_gain(bench: Bench) -> None:
     events = bench.run(bench.begin(task=TWO_SIZES, stakes=stakes), ScriptedProposer(own, file(0.9)))
     assert ended(events)["end"] == "exhausted"
     assert [one["number"] for one in of("better", events)] == [3], "both lanes in one file"
+
+
+def test_lessons_are_of_changes_and_neither_of_the_starting_file_nor_of_several_in_one(bench: Bench) -> None:
+    small, large = file({"4x8x8": 4.0, "4x64x64": 1.0}), file({"4x8x8": 1.0, "4x64x64": 3.0})
+    start = bench.begin(task=TWO_SIZES, stock=False, source=file(2.0, gate="FAIL"))
+    bench.run(start, ScriptedProposer(small, large))
+    bench.run(bench.begin(task=TWO_SIZES, stock=False, source=file(2.0)), ScriptedProposer())
+    assert len(bench.journal.candidates("test")) == 3
+    assert len(bench.journal.candidates("test-2")) == 1
+    assert [one.action for one in of_ledger(bench.journal, TWO_SIZES)] == [
+        f"has {one.splitlines()[0]}" for one in (small, large)
+    ]
 
 
 # --- invariants

@@ -11,10 +11,11 @@ from qrprof.planner.gate.evidence import find, listed
 from qrprof.planner.gate.records import Task
 from qrprof.planner.ledger import ledger_file, looked_up, opened
 from qrprof.planner.optimize import counters, feedback
-from qrprof.planner.optimize.journal import Journal
+from qrprof.planner.optimize.compose import is_composed
+from qrprof.planner.optimize.journal import Journal, hash_of
 from qrprof.planner.optimize.lessons import Lesson, learned, recall, shipped
 from qrprof.planner.optimize.loop import Lessons
-from qrprof.planner.optimize.records import Known
+from qrprof.planner.optimize.records import Candidate, Known, Start
 from qrprof.planner.optimize.starters import starter
 from qrprof.profiler.devices import Peaks, devices_folder, load, peaks_file
 from qrprof.profiler.errors import QrprofError
@@ -124,8 +125,15 @@ def of_ledger(journal: Journal, task: Task) -> tuple[Lesson, ...]:
     for one in journal.optimizations():
         start = journal.start(one.id)
         if (start.task.op, start.task.device) == (task.op, task.device):
-            found += learned(one.id, start.task, device_of(journal, one.id), journal.candidates(one.id))
+            found += learned(one.id, start.task, device_of(journal, one.id), changes(journal, start))
     return tuple(found)
+
+
+def changes(journal: Journal, start: Start) -> list[Candidate]:
+    """Candidates that are a change of another: neither the starting file nor several in one."""
+    found = journal.candidates(start.id)
+    itself = hash_of(start.source)
+    return [one for one in found if one.sha256 != itself and not is_composed(one.proposal.source)]
 
 
 def device_of(journal: Journal, optimization: str) -> str:
