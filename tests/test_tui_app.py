@@ -7,6 +7,7 @@ from textual.widgets import OptionList
 from tui_runs import Driver, add_example, add_small, app_on, calm, change, ops, play, stretch
 
 from qrprof.tui.app.session import Session
+from qrprof.tui.app.views.start import EXAMPLE
 from qrprof.tui.app.views.whatif import Answer, answer
 
 
@@ -17,8 +18,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def example(root: Path) -> Path:
-    return add_example(root)
+def example() -> Path:
+    return EXAMPLE
 
 
 def percent(cells: list[str]) -> float:
@@ -70,7 +71,7 @@ def test_a_table_has_500_rows_at_most_and_the_others_in_one(root: Path) -> None:
     change(folder, lambda record: stretch(record, 8.75))  # to the 7 ms of the trace
 
     async def script(driver: Driver) -> None:
-        grid, found = driver.app.bottlenecks.grid, driver.app.bottlenecks.found
+        grid, found = driver.app.bottlenecks.first, driver.app.bottlenecks.found
         assert found is not None
         rows = len(found.rows)
         assert rows >= 700
@@ -202,16 +203,16 @@ def test_sorting_by_key_and_header_keeps_the_selected_row(root: Path, example: P
         for _ in range(20):
             await driver.press("s")
             await driver.settle()
-            if driver.app.bottlenecks.sort == "ms":
+            if driver.app.bottlenecks.first.by == "ms":
                 break
         times = [float(cell) for cell in driver.column("ms/step")]
         assert times == sorted(times, reverse=True)
         assert driver.app.selection.key == "gap:host"
-        assert driver.app.bottlenecks.grid.cursor_row == driver.column("what").index("host work (gap)")
+        assert driver.app.bottlenecks.first.cursor_row == driver.column("what").index("host work (gap)")
         await driver.press("S")
         await driver.settle()
         assert [float(cell) for cell in driver.column("ms/step")] == times[::-1]
-        await driver.pilot.click(driver.app.bottlenecks.grid, offset=(2, 0))  # the header "what"
+        await driver.pilot.click(driver.app.bottlenecks.first, offset=(2, 0))  # the header "what"
         await driver.settle()
         assert driver.column("what") == sorted(driver.column("what"), key=str.lower)
         assert driver.app.selection.key == "gap:host"
@@ -221,15 +222,20 @@ def test_sorting_by_key_and_header_keeps_the_selected_row(root: Path, example: P
 
 def test_rows_without_a_value_come_last_and_ties_by_key(root: Path, example: Path) -> None:
     async def script(driver: Driver) -> None:
-        view = driver.app.bottlenecks
-        for descending in (True, False):
-            view.sort, view.descending = "calls", descending
-            view.fill()
+        grid = driver.app.bottlenecks.first
+        for _ in range(20):
+            await driver.press("s")
             await driver.settle()
-            shown = view.shown
-            assert [row.calls is None for row in shown] == sorted(row.calls is None for row in shown)
-            ones = [row.key for row in shown if row.calls == 1]
-            assert ones == sorted(ones, reverse=descending) or ones == sorted(ones)
+            if grid.by == "calls":
+                break
+        for key in ("S", "S"):
+            await driver.press(key)
+            await driver.settle()
+            calls = driver.column("calls")
+            assert [cell == "–" for cell in calls] == sorted(cell == "–" for cell in calls)
+            ones = [line.key for line, cell in zip(grid.shown, calls, strict=True) if cell == "1"]
+            assert len(ones) > 1
+            assert ones == sorted(ones)
 
     play(app_on(example, root), script)
 
@@ -294,6 +300,6 @@ def test_a_selection_is_carried_to_the_other_views_and_back(root: Path, example:
             await driver.press(key)
             await driver.settle()
         assert driver.app.shown == "bottlenecks"
-        assert driver.app.bottlenecks.grid.cursor_row == 2
+        assert driver.app.bottlenecks.first.cursor_row == 2
 
     play(app_on(example, root), script)

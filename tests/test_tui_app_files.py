@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from textual.widgets import Input
-from tui_runs import Driver, add_example, add_small, app_on, calm, play, run_folder
+from tui_runs import Driver, add_example, add_small, app_on, calm, play
 
 from qrprof.tui.app import outside
 from qrprof.tui.app.state import Kept, load_state, save_state, state_file
+from qrprof.tui.app.views.start import EXAMPLE
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +25,13 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def example(root: Path) -> Path:
+def example() -> Path:
+    return EXAMPLE
+
+
+@pytest.fixture
+def own(root: Path) -> Path:
+    """A copy of the example, to be deleted or broken."""
     return add_example(root)
 
 
@@ -206,22 +213,22 @@ def test_a_state_that_cannot_be_written_is_no_error(root: Path) -> None:
 # --- runs that go wrong
 
 
-def test_a_run_deleted_under_the_app_is_still_shown_and_reading_it_again_says_so(root: Path, example: Path) -> None:
+def test_a_run_deleted_under_the_app_is_still_shown_and_reading_it_again_says_so(root: Path, own: Path) -> None:
     async def script(driver: Driver) -> None:
-        shutil.rmtree(example)
+        shutil.rmtree(own)
         await driver.press("r")
         await driver.until(lambda: bool(driver.said))
-        assert str(example) in driver.said[-1]
+        assert str(own) in driver.said[-1]
         for key in ("2", "3", "4", "1"):
             await driver.press(key)
             await driver.settle()
         assert "linalg_qr" in driver.screen
 
-    play(app_on(example, root), script)
+    play(app_on(own, root), script)
 
 
-def test_a_run_deleted_before_it_is_read_is_a_message(root: Path, example: Path) -> None:
-    shutil.rmtree(example)
+def test_a_run_deleted_before_it_is_read_is_a_message(root: Path, own: Path) -> None:
+    shutil.rmtree(own)
 
     async def script(driver: Driver) -> None:
         assert driver.app.bottlenecks.problem
@@ -229,7 +236,7 @@ def test_a_run_deleted_before_it_is_read_is_a_message(root: Path, example: Path)
         await driver.press("y")
         assert driver.said[-1] == "copy row: nothing is loaded yet"
 
-    play(app_on(example, root), script)
+    play(app_on(own, root), script)
 
 
 def test_a_broken_trace_is_a_message_and_a_mended_one_is_read(root: Path) -> None:
@@ -251,8 +258,8 @@ def test_a_broken_trace_is_a_message_and_a_mended_one_is_read(root: Path) -> Non
     play(app_on(folder, root), script)
 
 
-def test_a_worker_that_fails_in_its_own_way_is_a_message(root: Path, example: Path) -> None:
-    (example / "rank0.events.parquet").write_bytes(b"PAR1 no columns")
+def test_a_worker_that_fails_in_its_own_way_is_a_message(root: Path, own: Path) -> None:
+    (own / "rank0.events.parquet").write_bytes(b"PAR1 no columns")
 
     async def script(driver: Driver) -> None:
         assert driver.app.bottlenecks.problem
@@ -260,4 +267,4 @@ def test_a_worker_that_fails_in_its_own_way_is_a_message(root: Path, example: Pa
         await driver.settle()
         assert len(driver.app.screen_stack) == 2
 
-    play(app_on(run_folder(root, "example"), root), script)
+    play(app_on(own, root), script)

@@ -13,6 +13,7 @@ from qrprof.profiler.errors import QrprofError
 from qrprof.tui.app.actions import ACTIONS, EVERYWHERE, RUN_VIEWS, START, Action, actions_of, conflicts
 from qrprof.tui.app.keymap import config_file, keys_of, load_actions
 from qrprof.tui.app.views.help import Help
+from qrprof.tui.app.views.start import EXAMPLE
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = Path(__file__).parents[1] / "docs" / "tui.md"
@@ -28,7 +29,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def example(root: Path) -> Path:
     add_example(root, "before", slower=1.2)
-    return add_example(root)
+    return EXAMPLE
 
 
 # --- the table

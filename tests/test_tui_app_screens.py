@@ -3,7 +3,6 @@
 QRPROF_SCREENS=write writes the golden texts anew.
 """
 
-import os
 import re
 from pathlib import Path
 
@@ -11,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from textual.widgets import Input
-from tui_runs import SIZES, Driver, add_example, add_small, app_on, calm, change, ops, play, stretch
+from tui_runs import SIZES, Driver, add_example, add_small, app_on, calm, change, check, ops, play, stretch
 
 from qrprof.tui.app.glyphs import Glyphs
 from qrprof.tui.app.state import Kept
 from qrprof.tui.app.themes import CYCLE
+from qrprof.tui.app.views.start import EXAMPLE
 
-SCREENS = Path(__file__).parent / "screens"
 HOSTILE = (
     "std::array<char*, 3ul>[ok]",
     "k[red]z",
@@ -41,14 +40,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check(screen: str, name: str) -> None:
-    """Hold a screen against its golden text."""
-    path = SCREENS / (name if "." in name else f"{name}.txt")
-    if os.environ.get("QRPROF_SCREENS") == "write":
-        path.write_text(screen, encoding="utf-8")
-    assert screen == path.read_text(encoding="utf-8")
-
-
 def shown(root: Path, size: tuple[int, int], *keys: str, typed: str = "", ascii_only: bool = False) -> str:
     """The screen of the example run after these keys."""
     screens = []
@@ -61,7 +52,7 @@ def shown(root: Path, size: tuple[int, int], *keys: str, typed: str = "", ascii_
             await driver.until(lambda: bool(driver.app.bottlenecks.told.line))
         screens.append(driver.screen)
 
-    play(app_on(add_example(root), root, glyphs=Glyphs(ascii_only)), script, size)
+    play(app_on(EXAMPLE, root, glyphs=Glyphs(ascii_only)), script, size)
     return screens[0]
 
 
@@ -97,7 +88,7 @@ def test_compared(root: Path) -> None:
         await driver.until(lambda: "B - A" in driver.screen)
         screens.append(driver.screen)
 
-    play(app_on(add_example(root), root), script, (120, 40))
+    play(app_on(EXAMPLE, root), script, (120, 40))
     check(screens[0], "choose-a-run-120x40")
     check(screens[1], "compared-120x40")
 
@@ -144,10 +135,9 @@ def test_without_colours_the_same_is_said(root: Path, monkeypatch: pytest.Monkey
         await driver.settle()
         pictures.append((driver.screen, driver.app.export_screenshot()))
 
-    folder = add_example(root)
-    play(app_on(folder, root, kept=Kept(theme=theme)), script)
+    play(app_on(EXAMPLE, root, kept=Kept(theme=theme)), script)
     monkeypatch.setenv("NO_COLOR", "1")
-    play(app_on(folder, root, kept=Kept(theme=theme)), script)
+    play(app_on(EXAMPLE, root, kept=Kept(theme=theme)), script)
     (text, _), (plain_text, plain) = pictures
     assert plain_text == text
     assert hues(plain) == set()
@@ -167,7 +157,7 @@ def test_pictures(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
         pictures.append(driver.app.export_screenshot())
 
     kept = Kept(theme=name if name in CYCLE else CYCLE[0])
-    play(app_on(add_example(root), root, kept=kept, glyphs=Glyphs(name == "ascii")), script)
+    play(app_on(EXAMPLE, root, kept=kept, glyphs=Glyphs(name == "ascii")), script)
     check(pictures[0], f"{name}.svg")
 
 
@@ -181,7 +171,7 @@ def test_nothing_blinks(root: Path) -> None:
             await driver.press("escape")
             await driver.settle()
 
-    play(app_on(add_example(root), root), script)
+    play(app_on(EXAMPLE, root), script)
 
 
 # --- names from traces

@@ -1,10 +1,15 @@
-"""The real app, driven by its keys, on runs that are ours."""
+"""The real app, driven by its keys, on runs that are ours.
+
+QRPROF_SCREENS=write writes the golden screens anew.
+"""
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +22,7 @@ from qrprof.tui.app.session import Session
 from qrprof.tui.app.views.start import EXAMPLE
 
 SIZES: Final = ((60, 16), (80, 24), (120, 40), (200, 60))
+SCREENS: Final = Path(__file__).parent / "screens"
 SMALL: Final = Path(__file__).parent / "data" / "small_run"
 CHARACTERS: Final = {
     " ": "space",
@@ -161,5 +167,20 @@ def play(app: QrprofApp, script: Callable[[Driver], Awaitable[None]], size: tupl
     asyncio.run(run())
 
 
+@cache
+def example_session() -> Session:
+    """The example run where it lies, ranked once for all tests that leave it as it is."""
+    return Session(EXAMPLE)
+
+
 def app_on(folder: Path | None, root: Path, **options: Any) -> QrprofApp:
-    return QrprofApp(Session(folder) if folder else None, root, **options)
+    session = example_session() if folder == EXAMPLE else Session(folder) if folder else None
+    return QrprofApp(session, root, **options)
+
+
+def check(screen: str, name: str) -> None:
+    """Hold a screen against its golden text."""
+    path = SCREENS / (name if "." in name else f"{name}.txt")
+    if os.environ.get("QRPROF_SCREENS") == "write":
+        path.write_text(screen, encoding="utf-8")
+    assert screen == path.read_text(encoding="utf-8")

@@ -76,7 +76,7 @@ class QrprofApp(Shell):
         return Kept(
             view=self.shown if self.shown in RUN_VIEWS else "",
             key=self.selection.key or "",
-            sort=("" if self.bottlenecks.descending else "-") + self.bottlenecks.sort,
+            sort=self.bottlenecks.sort,
             filter=self.filter_text,
             theme=self.theme,
         )
@@ -150,7 +150,7 @@ class QrprofApp(Shell):
         view = self.panes[name]
         self.shown = name
         self.screen_stack[0].query_one("#views", ContentSwitcher).current = name
-        view.open(self.session, self.other)
+        view.open(self.session, self.other, self.selection)
         if view.ready:
             self.hand_over(view)
         self.refresh_lines()

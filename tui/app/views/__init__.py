@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from qrprof.profiler.errors import QrprofError
-from qrprof.tui.app.session import Selection, Session
+from qrprof.tui.app.session import NOTHING, Selection, Session
 from qrprof.tui.output import clean
 
 Loaded = TypeVar("Loaded")  # what a view computes of a run
@@ -66,6 +66,7 @@ class View(Vertical, Generic[Loaded]):
         super().__init__(id=self.VIEW, classes="-waiting")
         self.session: Session | None = None  # that is shown, or being loaded
         self.other: Session | None = None  # that it is compared with
+        self.selection = NOTHING  # when it was opened
         self.ready = False
         self.problem: str | None = None  # why there is nothing to show
 
@@ -120,8 +121,9 @@ class View(Vertical, Generic[Loaded]):
         with Vertical(classes="content"):
             yield from self.content()
 
-    def open(self, session: Session, other: Session | None) -> None:
+    def open(self, session: Session, other: Session | None, selection: Selection) -> None:
         """Load a run in a worker, unless it is the one that is shown."""
+        self.selection = selection
         if (session, other) == (self.session, self.other):
             return
         self.session, self.other = session, other
