@@ -330,8 +330,11 @@ def test_centre_and_fit(root: Path) -> None:
         await driver.press(*"]]]]]", "0", "w", "w", "w", "f")
         view = lanes(driver).view
         assert abs((view.start + view.end) // 2 - (gap.start + gap.end) // 2) <= 2
-        await driver.press("F")
-        assert gap.ns / lanes(driver).view.ns == pytest.approx(0.8, abs=0.01)
+        await driver.press("f")
+        fitted = lanes(driver).view
+        assert gap.ns / fitted.ns == pytest.approx(0.8, abs=0.01)
+        await driver.press("s", "d", "F")
+        assert lanes(driver).view == fitted
 
     on_timeline(folder, root, script)
 

@@ -138,7 +138,7 @@ OF_TIMELINE: Final = (
     Action("earlier", "a,h,left", "earlier", "Move to earlier times (also a drag)", (TIMELINE,), has_rows),
     Action("later", "d,l,right", "later", "Move to later times", (TIMELINE,), has_rows),
     Action("whole", "0", "all", "Show all of the trace", (TIMELINE,), has_rows, footer=True),
-    Action("centre", "f", "centre", "Show what is picked in the middle", (TIMELINE,), has_rows),
+    Action("centre", "f", "centre", "Show what is picked in the middle; again: zoom to it", (TIMELINE,), has_rows),
     Action("fit", "F", "fit", "Zoom to what is picked", (TIMELINE,), has_rows),
     Action("previous_span", "comma", "span before", "Pick the span before on this line", (TIMELINE,), has_rows),
     Action("next_span", ".", "next span", "Pick the next span on this line", (TIMELINE,), has_rows),

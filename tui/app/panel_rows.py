@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.text import Text
-
 from qrprof.profiler import units
 from qrprof.profiler.coverage import Verdict, describe
 from qrprof.profiler.panels import PanelStep
 from qrprof.profiler.panelsums import PanelColumn, PanelShape, block_columns, by_call, by_shape
 from qrprof.profiler.phases import FUSED, PHASES
 from qrprof.tui.app.session import Session
-from qrprof.tui.app.widgets.bars import Part, stacked
+from qrprof.tui.app.widgets.bars import Part
 from qrprof.tui.app.widgets.grid import Head, Line, Value
 from qrprof.tui.commands.panels import GAP, in_us, ink, label, shape_line, shares_line
 from qrprof.tui.ranking import MS
 
-BAR_CELLS: Final = 12
 SHAPES: Final = (
     Head("shape", "QR call"),
     Head("calls", "calls"),
@@ -117,7 +114,7 @@ def opened(steps: Sequence[PanelStep], shape: PanelShape) -> Opened:
         Head("nb", "nb"),
         Head("us", "us"),
         Head("rate", "GFLOP/s"),
-        Head("bar", "", sorts=False),
+        Head("bar", "", sorts=False, bar=True),
         Head(GAP, "gap", spare=True),
         *(Head(phase, phase.removeprefix(FUSED), spare=True) for phase in phases),
     )
@@ -148,7 +145,7 @@ def column_row(place: int, column: PanelColumn, phases: Sequence[str], longest: 
     )
 
 
-def bar(column: PanelColumn, phases: Sequence[str], longest: float) -> Text:
+def bar(column: PanelColumn, phases: Sequence[str], longest: float) -> tuple[Part, ...]:
     """Its phases and the gap; as long as its time is, beside that of the longest."""
     times = [(phase, column.phases.get(phase)) for phase in phases] + [(GAP, column.gap)]
-    return stacked([Part(*ink(phase), ns / longest) for phase, ns in times if ns], BAR_CELLS)
+    return tuple(Part(*ink(phase), ns / longest) for phase, ns in times if ns)

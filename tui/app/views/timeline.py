@@ -206,8 +206,13 @@ class TimelineView(View["Told"]):
             self.lanes.look(self.told.timeline.whole)
 
     def action_centre(self) -> None:
-        if picked := self.needs_picked():
-            self.lanes.look(self.lanes.view.centred(self.start(picked), self.end(picked)))
+        """Where it is in the middle already: zoom to it."""
+        if (picked := self.needs_picked()) and self.told:
+            middle = self.lanes.view.centred(self.start(picked), self.end(picked)).within(self.told.timeline.whole)
+            if middle == self.lanes.view:
+                self.action_fit()
+            else:
+                self.lanes.look(middle)
 
     def action_fit(self) -> None:
         if picked := self.needs_picked():
