@@ -19,7 +19,7 @@ from qrprof.planner.gate.limits import Limits
 from qrprof.planner.gate.records import Domain, Interval
 from qrprof.planner.gate.worker import started
 from qrprof.planner.optimize.compose import Part, compose, is_composed, literal
-from qrprof.planner.optimize.lanes import holds, part, place, speed, split
+from qrprof.planner.optimize.lanes import first_size, holds, part, place, speed, split
 from qrprof.planner.optimize.records import Candidate, Proposal
 
 QR = task("geqrf", *(case((8, n, n)) for n in (512, 32, 448, 1024)))
@@ -160,6 +160,15 @@ def test_the_argument_that_chooses_need_not_be_the_first(tmp_path: Path) -> None
     module = loaded(tmp_path / "candidate.py", compose(parts, one_of("others"), place(norm), 1))
     assert module.candidate(1, torch.empty(4, 32)) == "small"
     assert module.candidate(1, torch.empty(4, 512)) == "others"
+
+
+def test_an_input_of_one_size_has_no_batch(tmp_path: Path) -> None:
+    mixed = task("gelu", case((8, 512)), case((32,)))
+    small, large = split(mixed)
+    parts = [Part(one_of("small"), small.boxes), Part(one_of("large"), large.boxes)]
+    module = loaded(tmp_path / "candidate.py", compose(parts, one_of("others"), place(mixed), first_size(mixed)))
+    answers = [module.candidate(torch.empty(shape)) for shape in ((32,), (4, 512), (512,), (32, 8))]
+    assert answers == ["small", "large", "large", "others"]
 
 
 TEXTS = [

@@ -30,7 +30,7 @@ OTHERS = {others}["candidate"]
 
 def candidate(*args):
     x = args[{position}]
-    sizes = x.shape[{first}:]
+    sizes = x.shape[{first}:] if x.dim() > 1 else x.shape
     for dtype, low, high, lane in LANES:
         if x.dtype == dtype and len(sizes) == len(low) and all(a <= n <= b for a, n, b in zip(low, sizes, high)):
             return lane(*args)
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 def compose(parts: Sequence[Part], others: str, position: int, first: int) -> str:
-    """The file. `position`: of the argument whose sizes, without the `first` ones, choose."""
+    """The file. `position`: of the argument whose sizes choose, without the `first` of several."""
     files = list(dict.fromkeys([*(part.source for part in parts), others]))
     text = HEAD
     for number, source in enumerate(files):

@@ -111,9 +111,8 @@ def composed(course: Course) -> Proposal | None:
         return None
     parts = [Part(winner.proposal.source, lane.boxes) for lane, winner in winners]
     names = ", ".join(f"{winner.number} for {lane.name}" for lane, winner in winners)
-    position, first = place(task), first_size(task, len(task.development[0].tensors[0].shape))
     best = max((winner for _, winner in winners), key=beam.mid)
-    return Proposal(compose(parts, course.start.source, position, first), best.sha256, f"lanes: {names}")
+    return Proposal(compose(parts, course.start.source, place(task), first_size(task)), best.sha256, f"lanes: {names}")
 
 
 def fastest(candidates: list[Candidate], lane: Lane) -> Candidate | None:

@@ -41,7 +41,7 @@ def key_of(task: Task, case: TaskCase) -> tuple[str, tuple[int, ...]]:
     if not case.tensors:
         return "", ()
     spec = case.tensors[0]
-    return spec.dtype, spec.shape[first_size(task, len(spec.shape)) :]
+    return spec.dtype, spec.shape[first_size(task) :] if len(spec.shape) > 1 else spec.shape
 
 
 def place(task: Task) -> int:
@@ -49,8 +49,9 @@ def place(task: Task) -> int:
     return max(0, task.development[0].layout.find("t"))
 
 
-def first_size(task: Task, sizes: int) -> int:
-    return 1 if sizes > 1 and task.domain.shrink != "none" else 0
+def first_size(task: Task) -> int:
+    """Of those that choose, where there are several: 1 leaves out a batch."""
+    return 0 if task.domain.shrink == "none" else 1
 
 
 def boxes_of(task: Task, cases: Sequence[TaskCase]) -> tuple[Box, ...]:
