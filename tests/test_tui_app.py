@@ -280,6 +280,22 @@ def test_runs_that_have_nothing_in_common_are_not_compared_and_it_says_so(root: 
     play(app_on(example, root), script, (120, 40))
 
 
+def test_a_broken_run_to_compare_with_is_a_message_and_the_view_stays(root: Path, example: Path) -> None:
+    (add_small(root, [], "broken") / "rank0.trace.json").write_text("{")
+
+    async def script(driver: Driver) -> None:
+        await driver.press("c", "enter")
+        await driver.until(lambda: bool(driver.said))
+        assert "broken/rank0.trace.json" in driver.said[-1]
+        assert "linalg_qr" in driver.screen
+        assert driver.app.other is None
+        await driver.press("c")
+        await driver.settle()
+        assert "Compare with" in driver.screen
+
+    play(app_on(example, root), script)
+
+
 def test_without_another_run_comparing_says_so(root: Path, example: Path) -> None:
     async def script(driver: Driver) -> None:
         await driver.press("c")

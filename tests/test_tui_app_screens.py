@@ -125,7 +125,7 @@ def hues(svg: str) -> set[str]:
     return {one for one in found if len({one[0:2], one[2:4], one[4:6]}) > 1}
 
 
-@pytest.mark.parametrize("theme", CYCLE)
+@pytest.mark.parametrize("theme", [CYCLE[0], *(pytest.param(theme, marks=pytest.mark.slow) for theme in CYCLE[1:])])
 def test_without_colours_the_same_is_said(root: Path, monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
     pictures: list[tuple[str, str]] = []
 

@@ -166,6 +166,12 @@ class QrprofApp(Shell):
         if message.view is self.view and self.screen is self.screen_stack[0]:
             self.hand_over(message.view)
 
+    @on(View.Refused)
+    def refused(self, message: View.Refused) -> None:
+        """A run that cannot be compared with is no longer asked for."""
+        self.other = None
+        self.say(message.problem, problem=True)
+
     @on(View.Changed)
     def changed(self) -> None:
         self.refresh_lines()
@@ -283,7 +289,7 @@ class QrprofApp(Shell):
             self.over(RunChooser(self.others), self.compare_with)
 
     def compare_with(self, folder: Path | None) -> None:
-        self.other = Session(folder) if folder else None
+        self.other = Session(folder, self.session.number) if folder and self.session else None
         self.open_view(self.shown)
 
     def action_trace(self) -> None:

@@ -15,6 +15,9 @@ from qrprof.tui.output import clean
 Loaded = TypeVar("Loaded")  # what a view computes of a run
 
 
+Asked = tuple[Session | None, Session | None]  # a run, and the one to compare it with
+
+
 class Shown(NamedTuple):
     """What a view shows, for copies and exports; cells as they stand on the screen."""
 
@@ -55,20 +58,32 @@ class View(Vertical, Generic[Loaded]):
             super().__init__()
             self.view = view
 
+    class Refused(Message):
+        """What was asked for cannot be shown; the view still has what it had."""
+
+        def __init__(self, problem: str) -> None:
+            super().__init__()
+            self.problem = problem
+
     class Answered(Message):
         """A worker's result: `loaded`, or why there is none."""
 
-        def __init__(self, session: Session, loaded: object, problem: str | None) -> None:
+        def __init__(self, asked: "Asked", loaded: object, problem: str | None) -> None:
             super().__init__()
-            self.session, self.loaded, self.problem = session, loaded, problem
+            self.asked, self.loaded, self.problem = asked, loaded, problem
 
     def __init__(self) -> None:
         super().__init__(id=self.VIEW, classes="-waiting")
-        self.session: Session | None = None  # that is shown, or being loaded
-        self.other: Session | None = None  # that it is compared with
+        self.asked: Asked = (None, None)  # for what is shown, or being loaded
+        self.drawn: Asked = (None, None)  # what is shown
         self.selection = NOTHING  # when it was opened
         self.ready = False
         self.problem: str | None = None  # why there is nothing to show
+
+    @property
+    def session(self) -> Session | None:
+        """The run that is shown, or being loaded."""
+        return self.asked[0]
 
     # --- what a view is made of
 
@@ -124,9 +139,9 @@ class View(Vertical, Generic[Loaded]):
     def open(self, session: Session, other: Session | None, selection: Selection) -> None:
         """Load a run in a worker, unless it is the one that is shown."""
         self.selection = selection
-        if (session, other) == (self.session, self.other):
+        if (session, other) == self.asked:
             return
-        self.session, self.other = session, other
+        self.asked = (session, other)
         if not self.ready:
             self.wait(f"reading {session.folder.name} ...")
         self.run_worker(lambda: self.answer(session, other), thread=True, exclusive=True, exit_on_error=False)
@@ -141,21 +156,22 @@ class View(Vertical, Generic[Loaded]):
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - the worker ends here, and the app goes on
             problem = f"{session.folder} cannot be shown: {type(error).__name__}: {error}"
-        if session is self.session and other is self.other:
-            self.post_message(self.Answered(session, loaded, problem))
+        self.post_message(self.Answered((session, other), loaded, problem))
 
     def on_view_answered(self, message: Answered) -> None:
-        if message.session is not self.session:
+        if message.asked != self.asked:
             return
-        self.problem = message.problem
-        if message.problem is not None:
-            self.ready = False
-            self.wait(clean(message.problem))
-        else:
-            self.ready = True
+        if message.problem is None:
+            self.ready, self.problem, self.drawn = True, None, message.asked
             self.remove_class("-waiting")
             self.show(message.loaded)  # type: ignore[arg-type]  # what its own `load` returned
             self.call_after_refresh(self.post_message, self.Drawn(self))  # now it has its size
+        elif self.ready:
+            self.asked = self.drawn
+            self.post_message(self.Refused(message.problem))
+        else:
+            self.problem = message.problem
+            self.wait(clean(message.problem))
         self.post_message(self.Changed())
 
     def focus_content(self) -> None:
