@@ -47,8 +47,11 @@ class Look(Run):
 
     def build(self) -> Checked:
         """All workers are started, and compile what they need, before the turn is taken."""
-        self.beside, self.rivals = self.stock(), self.opponents()
-        checked = super().build()
+        with ThreadPoolExecutor(1) as thread:
+            rivals = thread.submit(self.opponents) if self.parent else None
+            self.beside = self.stock()
+            checked = super().build()
+            self.rivals = rivals.result() if rivals else self.opponents()
         assert self.candidate is not None
         warm = [worker for worker in (self.candidate, self.rivals.twin, self.rivals.parent) if worker is not None]
         inputs = [[draw(case, self.seeds(), self.task.device)] for case in self.task.development for _ in range(WARM)]
