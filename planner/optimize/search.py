@@ -78,7 +78,7 @@ class Search:
         if longer:
             rung = min(self.rungs[one] for one in longer)
             return self.proposed([one for one in longer if self.rungs[one] == rung], speeds)
-        return Proposed(done=f"all {self.space.size} settings of the starting file's tunables were tried")
+        return Proposed(done=f"nothing new is left among {self.space.size} settings of the starting file's tunables")
 
     def proposed(self, chosen: Sequence[Settings], speeds: Speeds) -> Proposed:
         rung = self.rungs.get(chosen[0], 0)
