@@ -424,6 +424,18 @@ def test_gpu_seconds_end_what_runs(bench: Bench) -> None:
     assert ended(events)["end"] == "budget"
 
 
+def test_gpu_seconds_count_also_where_an_evaluation_raises(bench: Bench) -> None:
+    def breaks(jobs: object) -> None:
+        bench.clock.seconds += 20.0
+        raise QrprofError("the samples are gone")
+
+    with pytest.raises(QrprofError, match="samples"):
+        bench.run(
+            bench.begin(task=replace(TASK, device="cuda")), ScriptedProposer(file(2.0)), bench.evaluator(before=breaks)
+        )
+    assert bench.journal.spent("test")["evaluator"].gpu_seconds == 20.0
+
+
 def test_no_more_is_wanted_than_can_be_evaluated(bench: Bench) -> None:
     proposer = ScriptedProposer([file(1.1), file(1.2)], file(1.3))
     bench.run(bench.begin(budget=Budget(evaluations=5)), proposer, bench.evaluator(slots=2))

@@ -192,6 +192,9 @@ class Course:
         thread.start()
         try:
             yield
+        except BaseException:  # what was used until then counts
+            self.meter.count(Usage(gpu_seconds=on_gpu * (self.meter.clock() - began)))
+            raise
         finally:
             done.set()
             thread.join()
