@@ -100,6 +100,14 @@ def test_where_the_server_does_not_count_the_prompt_as_reserved_and_the_answer_a
     assert talk.spent.tokens_out == 5
 
 
+def test_a_question_takes_no_time_that_is_left_for_the_gate(server: Loopback) -> None:
+    talk = script(server, says("yes"))
+    talk.meter.budget = Budget(seconds=100.0, dollars=None)
+    talk.meter.skip(-85.0)
+    assert talk.fails().trouble == "timeout"
+    assert server.asked == []
+
+
 def test_where_the_server_does_not_count_what_the_model_thought_is_counted_too(server: Loopback) -> None:
     talk = script(server, says("ten bytes.", usage=None, thinks="twelve bytes"))
     assert talk.ask() == "ten bytes."

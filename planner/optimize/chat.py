@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Final
 
-from qrprof.planner.optimize.budget import Meter
+from qrprof.planner.optimize.budget import Meter, for_the_end
 from qrprof.planner.optimize.consent import host_of
 from qrprof.planner.optimize.prices import lookup
 from qrprof.planner.optimize.prompt import Message
@@ -112,9 +112,10 @@ class Chat:
         Raises Failed; BudgetSpent before a try that might exceed a limit; QrprofError for what a person has to mend.
         """
         messages = [{**message, "content": self.shown(message["content"])} for message in messages]
-        until = time.monotonic() + min(self.limits.seconds, self.meter.seconds_left())
+        left = self.meter.seconds_left() - for_the_end(self.meter.budget).seconds
+        until = time.monotonic() + min(self.limits.seconds, left)
         failures = 0
-        while not self.stop.is_set():
+        while not self.stop.is_set() and time.monotonic() < until:
             body = self.terms.body(self.model, messages, schema, temperature, self.limits.tokens_out)
             answer = self.tried(body, reserved_tokens(messages, schema), until)
             if answer.fault is None:
