@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from qrprof.planner.optimize.records import Event, Usage
@@ -28,10 +28,8 @@ class Progress:
     say: Callable[[str], None]
     left: Callable[[], str]
     best: str = "none yet"
-
-    def __post_init__(self) -> None:
-        self.changed: dict[object, str] = {}
-        self.spent: dict[str, Usage] = {}  # by role
+    changed: dict[object, str] = field(default_factory=dict)  # by number
+    spent: dict[str, Usage] = field(default_factory=dict)  # by role
 
     def show(self, event: Event) -> None:
         """Most events are a line; a candidate has one when it is judged."""
@@ -61,7 +59,10 @@ class Progress:
         return kind if kind in ("paused", "resumed") else ""
 
     def judged(self, record: Mapping[str, Any]) -> str:
-        parts = [f"#{record['number']}", str(record["rung"]), str(record["outcome"])]
+        number = f"#{record['number']}"
+        if self.best.split()[0] == number and record["over"] is not None:
+            self.best = f"{number} {speed(record['over'])}"  # as it was timed last
+        parts = [number, str(record["rung"]), str(record["outcome"])]
         if record["over"] is not None:
             parts.append(speed(record["over"]))
         told = self.changed.get(record["number"], "")
