@@ -134,7 +134,7 @@ def graphed(op: str, work: Callable[[Tensor], tuple[Tensor, ...]], A: Tensor) ->
 def capture(work: Callable[[Tensor], tuple[Tensor, ...]], A: Tensor) -> Captured:
     mine = torch.ones(A.shape, dtype=A.dtype, device=A.device)
     work(mine)  # compiles for an input that is contiguous
-    graph, outputs = captured(lambda: work(mine), A.device)
+    graph, outputs = captured(lambda: work(mine), A.device, "thread_local")
     return mine, graph, outputs
 
 
