@@ -282,7 +282,7 @@ def test_the_next_target_is_taken_when_nothing_is_left_of_the_first(
     code, out, err = desk.call()
     assert code == 0
     assert out.count("Suggestion: ") == 2
-    assert "qrprof: switched from aten::mm to aten::_softmax: all 6 settings" in err
+    assert "qrprof: switched from aten::mm to aten::_softmax: " in err
     assert err.splitlines()[-1].startswith("qrprof: done: nothing is worth it; ")
     journal = journal_of(desk.folder)
     second, first = journal.optimizations()
