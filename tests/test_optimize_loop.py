@@ -256,6 +256,12 @@ def test_it_ends_when_the_gain_that_is_left_is_under_the_noise(bench: Bench) -> 
     assert ended(events)["best"] == 2
 
 
+def test_a_gain_over_a_slow_starting_file_is_not_taken_for_one_over_the_run(bench: Bench) -> None:
+    stakes = Stakes(op_ns=40e6, least_ns=4e6, gain_ns=36e6, noise_ns=3e6)
+    events = bench.run(bench.begin(stakes=stakes, stock=False), ScriptedProposer(file(6.0), file(7.0)))
+    assert ended(events)["end"] == "exhausted"
+
+
 # --- budgets
 
 

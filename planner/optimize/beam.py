@@ -54,7 +54,7 @@ def diverse(ranked: Sequence[Candidate], all_: Sequence[Candidate], width: int) 
     """The first, then those unlike all that are chosen, then the rest; of another family at least one, if there is."""
     chosen: list[Candidate] = []
     for one in ranked:
-        if all(unlike(one, other) for other in chosen):
+        if len(chosen) < width and all(unlike(one, other) for other in chosen):
             chosen.append(one)
     chosen = [*chosen, *(one for one in ranked if one not in chosen)]
     kept, rest = chosen[:width], chosen[width:]

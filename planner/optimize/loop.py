@@ -175,8 +175,8 @@ def enough(course: Course) -> Ended | None:
 
 
 def gain_left(course: Course) -> str:
-    """Where it is too small: how much. The starting file is taken to be as fast as the op was in the run."""
-    stakes, best = course.start.stakes, course.best()
+    """Where it is too small: how much. How a starting file other than the stock op stands to the run is not known."""
+    stakes, best = course.start.stakes if course.start.stock else None, course.best()
     if stakes is None or stakes.noise_ns is None or best is None or stakes.op_ns <= stakes.least_ns:
         return ""
     part = (stakes.op_ns / beam.mid(best) - stakes.least_ns) / (stakes.op_ns - stakes.least_ns)
