@@ -118,6 +118,18 @@ def test_ascii_is_ascii(root: Path, size: tuple[int, int]) -> None:
     assert "linalg_qr" in screen
 
 
+def test_what_lies_over_a_view_is_ascii_too(root: Path) -> None:
+    async def script(driver: Driver) -> None:
+        for key in ("y", "x", "?", "ctrl+p"):
+            await driver.press(key)
+            await driver.settle()
+            assert driver.screen.isascii(), driver.screen
+            await driver.press("escape")
+            await driver.settle()
+
+    play(app_on(EXAMPLE, root, glyphs=Glyphs(ascii=True)), script)
+
+
 def hues(svg: str) -> set[str]:
     """Colours of a picture that are no grey; the frame that Textual draws around it is not the app's."""
     picture = re.sub("<circle[^>]*>|#c5c8c6", "", svg)

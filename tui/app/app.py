@@ -95,7 +95,6 @@ class QrprofApp(Shell):
         yield Static("", id="small", markup=False)
 
     def on_mount(self) -> None:
-        self.screen.set_class(self.glyphs.ascii, "-ascii")
         if self.session:
             self.open_session(self.session)
         else:
@@ -286,7 +285,7 @@ class QrprofApp(Shell):
         if self.other:
             self.compare_with(None)
         else:
-            self.over(RunChooser(self.others), self.compare_with)
+            self.push_screen(RunChooser(self.others), self.compare_with)
 
     def compare_with(self, folder: Path | None) -> None:
         self.other = Session(folder, self.session.number) if folder and self.session else None

@@ -1,10 +1,11 @@
 """An app whose keys, help and palette are made of a table of actions."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.screen import Screen
 
@@ -13,8 +14,6 @@ from qrprof.tui.app.glyphs import Glyphs
 from qrprof.tui.app.themes import CYCLE, OWN, following
 from qrprof.tui.app.views.help import ActionProvider, Help
 
-Answer = TypeVar("Answer")  # of a screen
-
 
 class Shell(App[None]):
     COMMANDS: ClassVar[set[Any]] = {ActionProvider}
@@ -22,6 +21,7 @@ class Shell(App[None]):
     def __init__(self, actions: Sequence[Action], glyphs: Glyphs, theme: str) -> None:
         super().__init__()
         self.actions, self.glyphs = actions, glyphs
+        self.set_class(glyphs.ascii, "-ascii")
         self.by_id = {action.id: action for action in actions}
         bindings = [Binding(action.key, f"act('{action.id}')", action.label, show=False) for action in actions]
         for one in Binding.make_bindings(bindings):  # which knows the names of characters
@@ -78,16 +78,15 @@ class Shell(App[None]):
     def action_help(self) -> None:
         state = self.state()
         listed = [(action, action.enabled(state)) for action in self.possible() if action.id != "help"]
-        self.over(Help(state.view, listed), self.after_help)
-
-    def over(self, screen: Screen[Answer], then: Callable[[Answer | None], None]) -> None:
-        """Put a screen over the views, and go on with its answer."""
-        screen.set_class(self.glyphs.ascii, "-ascii")
-        self.push_screen(screen, then)
+        self.push_screen(Help(state.view, listed), self.after_help)
 
     def after_help(self, action: Action | None) -> None:
         if action:
             self.run_worker(self.do(action), exit_on_error=False)
+
+    def action_command_palette(self) -> None:
+        if not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette(placeholder="an action", id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         yield SystemCommand("all themes", "Choose among all themes", self.search_themes)
