@@ -400,6 +400,20 @@ def test_cancelling_ends_what_runs_and_it_is_evaluated_when_the_optimization_goe
     assert bench.journal.spent("test")["evaluator"].evaluations == 4
 
 
+def test_an_evaluator_that_missed_a_cancel_hears_the_next(bench: Bench) -> None:
+    control, evaluator = Control(), bench.evaluator()
+
+    def begins_late(jobs: object) -> None:
+        control.cancel()
+        assert evaluator.cancelled.wait(30)
+        evaluator.cancelled.clear()
+        assert evaluator.cancelled.wait(10)
+
+    evaluator.before = begins_late
+    events = bench.run(bench.begin(), ScriptedProposer(file(2.0)), evaluator, control=control)
+    assert of("judged", events) == []
+
+
 def test_the_budgets_seconds_end_what_runs(bench: Bench) -> None:
     evaluator = bench.evaluator()
 

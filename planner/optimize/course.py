@@ -186,7 +186,7 @@ class Course:
                 used = on_gpu * (self.meter.clock() - began)
                 if self.over() or (on_gpu and used >= gpu_seconds_left):
                     self.cut = True
-                    return self.evaluator.cancel()
+                    self.evaluator.cancel()  # again and again: one that is only about to begin forgets it
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
