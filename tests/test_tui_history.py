@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -129,3 +131,13 @@ def test_without_a_ledger_nothing_is_made(call: Call, tmp_path: Path) -> None:
     assert call("history", "x")[0] == 2
     assert call("hint", "x", "y")[0] == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_optimization_is_shown_without_torch(journal: Journal, tmp_path: Path) -> None:
+    code = (
+        "import sys; from qrprof.tui.cli import run; "
+        f"codes = [run(['history']), run(['history', '{START.id}']), run(['hint', '{START.id}', 'x'])]; "
+        "codes.append(run(['optimize', '--help'])); "
+        "sys.exit(any(codes) or bool({'torch', 'triton', 'openai'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False).returncode == 0
