@@ -57,6 +57,10 @@ class Bottlenecks(GridView["Ranked"]):
         yield Static("", classes="advice", markup=False)
 
     @property
+    def first(self) -> Grid:
+        return self.table_of_rows  # also once the screen is gone
+
+    @property
     def sort(self) -> str:
         """The column that rows are sorted by, with "-" before it the other way round."""
         return ("" if self.first.descending else "-") + (self.first.by or GAIN)
