@@ -50,7 +50,7 @@ def facts_of(folder: Path) -> tuple[Facts, RunInfo]:
 # --- launches
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [SIZES[0], SIZES[-1]])
 def test_launches_by_op(root: Path, size: tuple[int, int]) -> None:
     folder = add_recorded(root, "adamw_fused")
     sums = per_step(find_launches(*facts_of(folder)).calls, "op")
@@ -174,7 +174,7 @@ def test_launches_beside_those_of_another_run(root: Path) -> None:
     on_view(LAUNCHES, folder, root, script, (120, 40))
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [SIZES[0], SIZES[-1]])
 def test_a_program_on_a_cpu_has_no_launches_and_no_qr(root: Path, size: tuple[int, int]) -> None:
     async def script(driver: Driver) -> None:
         assert "there are none to show: no launches of device work in the steps" in " ".join(driver.screen.split())
@@ -238,7 +238,7 @@ NAMES: Final = [
 ]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [SIZES[0], SIZES[-1]])
 def test_any_name_is_a_row(root: Path, size: tuple[int, int]) -> None:
     async def script(driver: Driver) -> None:
         for _ in range(2):
@@ -285,7 +285,7 @@ def test_block_columns_of_a_qr(root: Path, size: tuple[int, int]) -> None:
         columns = driver.app.query_one(".columns", Grid)
         heads, rows = columns.table()
         assert [row[:4] for row in rows[:2]] == [row[:4] for row in COLUMNS]
-        assert rows[4][heads.index("")] == "gggggggggggg"  # the longest: nothing but geqr2
+        assert rows[4][heads.index("bar")] == "gggggggggggg"  # the longest: nothing but geqr2
         if size[0] >= 80:
             wanted = [
                 heads.index(head) for head in ("block column", "nb", "us", "GFLOP/s", "geqr2", "larft", "larfb", "gap")
@@ -300,7 +300,7 @@ def test_a_bar_is_as_long_as_its_column_beside_the_longest(root: Path) -> None:
     async def script(driver: Driver) -> None:
         columns = driver.app.query_one(".columns", Grid)
         heads, rows = columns.table()
-        bars, times = [row[heads.index("")] for row in rows], [float(row[heads.index("us")]) for row in rows]
+        bars, times = [row[heads.index("bar")] for row in rows], [float(row[heads.index("us")]) for row in rows]
         assert max(map(len, bars)) == 12
         assert [len(bar) for bar in bars] == pytest.approx([12 * time / max(times) for time in times], abs=1)
         assert set("".join(bars)) <= set("gtbqc.")
