@@ -144,6 +144,14 @@ def test_a_starting_file_that_was_refused_is_not_asked_about_again(bench: Bench)
         assert bench.journal.queries(TASK) == queries
 
 
+def test_the_speed_of_the_starting_file_is_over_the_stock_op_and_stands_in_its_verdict_alone(bench: Bench) -> None:
+    start = bench.begin(stock=False, source=file(1.7))
+    for _ in range(2):
+        events = bench.run(start, ScriptedProposer())
+        assert "candidate 1 passed all stages, with 1.70x the speed of the stock op" in ended(events)["text"]
+    assert [one.over for one in bench.journal.candidates("test")] == [None]
+
+
 # --- what a proposer is told
 
 
@@ -469,7 +477,7 @@ def test_the_seconds_of_all_that_ran_are_kept(bench: Bench) -> None:
 
 def test_a_gain_over_a_starting_file_is_told_beside_that_over_the_stock_op(bench: Bench) -> None:
     events = bench.run(bench.begin(stock=False), ScriptedProposer(file(2.0)))
-    assert "with 2.00x the speed of the starting file, and 2.00x that of the stock op" in ended(events)["text"]
+    assert "with 2.00x the speed of the starting file, and 2.00x the speed of the stock op" in ended(events)["text"]
 
 
 def test_a_pause_costs_no_seconds(bench: Bench) -> None:

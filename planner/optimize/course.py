@@ -155,6 +155,8 @@ class Course:
             return  # it is still to be evaluated
         self.lost = self.lost + 1 if evaluation.lost is not None else 0
         before, candidate = self.best(), after(self.proposed[one.candidate.sha256], one, evaluation)
+        if candidate.proposal.source == self.start.source:
+            candidate = replace(candidate, over=None)  # it was over the stock op
         self.candidates[candidate.sha256] = self.proposed[candidate.sha256] = candidate
         self.last = evaluation
         events = [self.event("judged", told(one, candidate, evaluation))]

@@ -16,7 +16,7 @@ from qrprof.planner.optimize.records import Candidate, Event, Proposal, Rung
 
 FINALISTS: Final = 3  # that the gate is asked about, the best first
 ROUNDS: Final = 9  # of a composed file's preview
-ITSELF: Final = "the starting file itself"
+ITSELF: Final = "the starting file itself, beside the stock op"
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Finish:
     """What came of it."""
 
     winner: Candidate | None = None  # passed all stages
-    over_stock: Interval | None = None  # its speed; None: not timed by this process
+    over_stock: Interval | None = None  # its speed
     remarks: list[str] = field(default_factory=list)  # on those that did not
 
 
@@ -85,8 +85,8 @@ def sealed(course: Course, candidate: Candidate, found: Finish) -> Iterator[Even
             found.remarks.append(f"candidate {candidate.number} did not pass the gate, {last.outcome}: {finding(last)}")
             return
         took = Held(seconds=last.seconds, gpu_seconds=last.seconds if last.job.task.device == "cuda" else 0.0)
-        found.over_stock = last.verdict.speedup if last.verdict else None
-    found.winner = candidate
+    assert candidate.verdict is not None
+    found.winner, found.over_stock = candidate, course.journal.over_stock(candidate.verdict)
 
 
 def rungs(course: Course, candidate: Candidate) -> tuple[Rung, ...]:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from qrprof import __version__
 from qrprof.planner.gate import evidence
 from qrprof.planner.gate.evidence import Kept
-from qrprof.planner.gate.records import Outcome, Task
+from qrprof.planner.gate.records import Interval, Outcome, Task
 from qrprof.planner.optimize.budget import Spent
 from qrprof.planner.optimize.records import Candidate, Event, Rung, Start
 from qrprof.profiler.errors import Exit, QrprofError
@@ -222,6 +222,11 @@ class Journal:
         """Of the task's holdout, used so far."""
         with self.connect() as connection:
             return evidence.spent(connection, task.id).holdout_queries
+
+    def over_stock(self, verdict: str) -> Interval | None:
+        """The speed over the stock op that a verdict found; None: it came to none."""
+        with self.connect() as connection:
+            return evidence.find(connection, verdict).verdict.speedup
 
     # --- events and hints
 

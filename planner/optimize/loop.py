@@ -125,10 +125,10 @@ def ended(course: Course, found: Finish, end: End, why: str) -> Event:
 
 
 def speeds(course: Course, candidate: Candidate, over_stock: Interval | None) -> str:
-    alone = course.base_of(candidate) is None
-    base = "the stock op" if alone else "the starting file"
-    more = f", and {units.ratio(over_stock.mid)} that of the stock op" if over_stock and not alone else ""
-    return f"{units.ratio(beam.mid(candidate))} the speed of {base}{more}"
+    if course.start.stock:
+        return f"{units.ratio(beam.mid(candidate))} the speed of the stock op"
+    over = {"the starting file": candidate.over, "the stock op": over_stock}
+    return ", and ".join(f"{units.ratio(speed.mid)} the speed of {base}" for base, speed in over.items() if speed)
 
 
 # --- exploring

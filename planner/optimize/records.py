@@ -89,7 +89,7 @@ class Candidate:
     proposal: Proposal
     rung: Rung  # the highest that it was taken to
     outcome: Outcome
-    over: Interval | None  # speed over the starting file, or over the stock op where there is none
+    over: Interval | None  # speed over the starting file; None: not timed, or it is that file
     why: str  # its first finding, one sentence; "" where there is none
     verdict: str | None = None  # id
     lane: str = ""  # the cases that it is for; "": all
