@@ -21,9 +21,7 @@ class State:
     selection: Selection = NOTHING
     filter: str = ""
     place: str | None = None  # file:line of what is selected
-    compared: bool = False
     others: int = 0  # runs to compare with
-    what_if: str = ""
 
 
 Enabled = Callable[[State], str | None]  # the reason why not; None: it can be done
@@ -178,10 +176,6 @@ ACTIONS: Final[tuple[Action, ...]] = (
 def actions_of(view: str) -> Iterator[Action]:
     """What can be done in a view, in the table's order."""
     return (action for action in ACTIONS if view in action.views)
-
-
-def named(action_id: str) -> Action:
-    return next(action for action in ACTIONS if action.id == action_id)
 
 
 def conflicts(actions: Iterable[Action]) -> Iterator[tuple[Action, Action, str]]:

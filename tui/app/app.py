@@ -189,7 +189,6 @@ class QrprofApp(Shell):
             selection=self.selection,
             filter=self.filter_text,
             place=view.place() if view and view.ready else None,
-            compared=self.other is not None,
             others=len(self.others),
         )
 

@@ -85,7 +85,7 @@ class Shell(App[None]):
             self.run_worker(self.do(action), exit_on_error=False)
 
     def action_command_palette(self) -> None:
-        if not CommandPalette.is_open(self):
+        if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(placeholder="an action", id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

@@ -41,7 +41,6 @@ class View(Vertical, Generic[Loaded]):
     """
 
     VIEW: ClassVar[str]  # its name in the table of actions, and its id
-    TITLE: ClassVar[str]
     DEFAULT_CSS = """
     View > .message { display: none; height: auto; padding: 1 2; }
     View.-waiting > .message { display: block; }

@@ -29,7 +29,6 @@ PAUSE_S: Final = 0.1  # in typing, before a what-if is asked
 
 class Bottlenecks(GridView["Ranked"]):
     VIEW = BOTTLENECKS
-    TITLE = "bottlenecks"
 
     class Told(Message):
         """The answer to a what-if."""

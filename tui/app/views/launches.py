@@ -20,7 +20,6 @@ OP, WHAT = "op", "what"  # what the rows are
 
 class LaunchesView(GridView["Launched"]):
     VIEW = LAUNCHES
-    TITLE = "launches"
     found: "Launched | None" = None
     by = OP
 

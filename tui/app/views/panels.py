@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 class PanelsView(GridView["Panels"]):
     VIEW = PANELS
-    TITLE = "QR panels"
     DEFAULT_CSS = """
     PanelsView .shapes { height: auto; max-height: 30%; }
     """

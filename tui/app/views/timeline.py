@@ -28,7 +28,6 @@ NARROWEST: Final = 60  # cells of a line of words
 
 class TimelineView(View["Told"]):
     VIEW = TIMELINE
-    TITLE = "timeline"
     DEFAULT_CSS = """
     TimelineView Lanes { height: 1fr; }
     TimelineView .told { height: 4; padding: 0 1; }
