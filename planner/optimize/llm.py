@@ -1,7 +1,6 @@
 """A model as the proposer, and another one as its adviser."""
 
 from collections.abc import Callable
-from hashlib import sha256
 from threading import Event
 from typing import Final
 
@@ -9,6 +8,7 @@ from qrprof.planner.optimize import prompt
 from qrprof.planner.optimize.answer import SCHEMA, Unread, read
 from qrprof.planner.optimize.budget import Meter
 from qrprof.planner.optimize.chat import Chat, Failed, Limits
+from qrprof.planner.optimize.journal import hash_of
 from qrprof.planner.optimize.records import BudgetSpent, Known, Proposal, Proposed, ProposerName, Trouble
 from qrprof.planner.optimize.stream import Endpoint
 from qrprof.planner.optimize.tunables import tunables
@@ -44,7 +44,7 @@ class LLM:
         """
         proposals: list[Proposal] = []
         troubles: list[tuple[Trouble, str]] = []
-        taken = {digest(known.start), *(one.sha256 for one in known.tried)}
+        taken = {hash_of(known.start), *(one.sha256 for one in known.tried)}
         for turn in range(known.wanted):
             try:
                 proposal = self.one(known, len(known.tried) + turn, taken)
@@ -58,7 +58,7 @@ class LLM:
                 break
             else:
                 proposals.append(proposal)
-                taken.add(digest(proposal.source))
+                taken.add(hash_of(proposal.source))
                 self.note = ""
         return Proposed(tuple(proposals), troubles=tuple(troubles))
 
@@ -66,7 +66,7 @@ class LLM:
         parent, lane = prompt.focus_of(known, turn)
         text = self.chat.ask(prompt.build(known, turn, self.note), SCHEMA, BOLD if known.plateau else USUAL)
         answer = read(text, prompt.source_of(known, parent))
-        if digest(answer.source) in taken:
+        if hash_of(answer.source) in taken:
             raise Unread("repeated", "the model's file is one that was tried before")
         changed = answer.changed or "not said"
         made_from = parent.sha256 if parent is not None else None
@@ -92,10 +92,6 @@ class Adviser:
             return clean(self.chat.ask(prompt.for_adviser(known), None, USUAL), Masked())
         except Failed:
             return ""
-
-
-def digest(source: str) -> str:
-    return sha256(source.encode()).hexdigest()
 
 
 def settings(source: str) -> dict[str, object]:
