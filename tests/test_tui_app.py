@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual.widgets import OptionList
 from tui_runs import Driver, add_example, add_small, app_on, calm, change, ops, play, stretch
 
+from qrprof.tui.app.filters import parse
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.views.start import EXAMPLE
 from qrprof.tui.app.views.whatif import Answer, answer
@@ -174,6 +177,34 @@ def test_a_filter_keeps_what_matches_as_it_is_typed(root: Path, example: Path, t
         assert "filter kind" not in driver.screen
 
     play(app_on(example, root), script)
+
+
+RECORD = {"name": "aten::linalg_qr", "kind": "op", "share": 23.9, "calls": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", True),
+        ("QR", True),
+        ("rq", False),
+        ("share>", True),
+        ("share>23", True),
+        ("share>23.9%", False),
+        ("share>=23.9 kind:o", True),
+        ("kind:gap", False),
+        ("calls<5", False),  # not known
+        ("share>x", True),
+        ("nonsense:1", False),
+    ],
+)
+def test_filters_say_what_they_say(text: str, kept: bool) -> None:
+    assert parse(text)(RECORD) is kept
+
+
+@given(st.text(max_size=30))
+def test_whatever_is_typed_is_a_filter(text: str) -> None:
+    assert parse(text)(RECORD) in (True, False)
 
 
 def test_n_steps_through_the_hits_and_round(root: Path, example: Path) -> None:

@@ -59,13 +59,13 @@ class QrprofApp(Shell):
         kept: Kept | None = None,
     ) -> None:
         kept = kept or Kept()
+        self.shown = START
         super().__init__(actions, glyphs or Glyphs(), kept.theme)
         self.session, self.root = session, root
         self.other: Session | None = None
         self.others: Sequence[Path] = ()  # runs to compare with
         self.selection = Selection(kept.key) if kept.key else NOTHING
         self.filter_text = kept.filter
-        self.shown = START  # the name of the view on the screen
         self.first_view = kept.view if kept.view in RUN_VIEWS else RUN_VIEWS[0]
         self.bottlenecks = Bottlenecks(self.glyphs, kept.sort)
         further = (TimelineView(self.glyphs), LaunchesView(self.glyphs), PanelsView(self.glyphs))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 LONGEST: Final = 400  # characters of a name that are looked at
-CONDITION: Final = re.compile(r"([a-z_]+)(>=|<=|>|<|=|:)(.+)")
+CONDITION: Final = re.compile(r"([a-z_]+)(>=|<=|>|<|=|:)(.*)")
 COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     "<": operator.lt,
@@ -23,7 +23,7 @@ Match = Callable[[Record], bool]
 
 
 def parse(text: str) -> Match:
-    """A test of records. Half a condition, as while it is typed, is taken for a word or keeps all."""
+    """A test of records. A condition without its end, as while it is typed, keeps all."""
     tests = [part(word) for word in text.lower().split()]
     return lambda record: all(test(record) for test in tests)
 

@@ -17,6 +17,7 @@ from qrprof.tui.app.views.help import ActionProvider, Help
 
 class Shell(App[None]):
     COMMANDS: ClassVar[set[Any]] = {ActionProvider}
+    shown: str  # the name of the view on the screen
 
     def __init__(self, actions: Sequence[Action], glyphs: Glyphs, theme: str) -> None:
         super().__init__()
@@ -47,13 +48,12 @@ class Shell(App[None]):
     # --- doing
 
     def possible(self) -> list[Action]:
-        view = self.state().view
-        return [action for action in self.actions if view in action.views]
+        return [action for action in self.actions if self.shown in action.views]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "act":
             one = self.by_id[str(parameters[0])]
-            return self.state().view in one.views and (not self.small or one.id == "quit")
+            return self.shown in one.views and (not self.small or one.id == "quit")
         return not self.small or action in ("quit", "help_quit")
 
     async def action_act(self, action_id: str) -> None:
