@@ -1,6 +1,7 @@
 """The loop, by scripted parts: what is asked, kept and decided, and when it ends."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from qrprof.planner.optimize.compose import is_composed
 from qrprof.planner.optimize.control import Control
 from qrprof.planner.optimize.loop import optimize
 from qrprof.planner.optimize.prices import Price
-from qrprof.planner.optimize.records import Budget, BudgetSpent, Event, Known, Proposed, Stakes, Usage
+from qrprof.planner.optimize.records import Budget, BudgetSpent, Event, Job, Known, Proposed, Stakes, Usage
 from qrprof.profiler.errors import QrprofError
 
 MANY = [file(1.0, note=str(number)) for number in range(60)]  # none better
@@ -406,6 +407,27 @@ def test_cancelling_ends_what_runs_and_it_is_evaluated_when_the_optimization_goe
     assert kinds(events)[0] == "resumed"
     assert ended(events)["best"] == 1
     assert bench.journal.spent("test")["evaluator"].evaluations == 4
+
+
+def test_a_query_that_was_cut_off_is_made_again_only_for_what_is_best_in_the_end(bench: Bench) -> None:
+    control, evaluator = Control(), bench.evaluator()
+
+    def cancel(jobs: Sequence[Job]) -> None:
+        if jobs[0].rung == "sealed":
+            control.cancel()
+            assert evaluator.cancelled.wait(30)
+
+    evaluator.before = cancel
+    start = bench.begin()
+    bench.run(start, ScriptedProposer(file(2.0)), evaluator, control=control)
+    assert bench.journal.queries(TASK) == 1
+    again = bench.evaluator()
+    events = bench.run(start, ScriptedProposer(file(2.0), file(3.0)), again)
+    assert [(job.rung, job.source, job.query) for job in again.jobs[1:]] == [
+        ("gate", file(3.0), None),
+        ("sealed", file(3.0), 2),
+    ]
+    assert ended(events)["best"] == 2
 
 
 def test_an_evaluator_that_missed_a_cancel_hears_the_next(bench: Bench) -> None:
