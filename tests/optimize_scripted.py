@@ -125,7 +125,7 @@ class ScriptedEvaluator:
         device = "cpu" if job.task.device == "cpu" else "GPU 0"
         evaluation = Evaluation(job, self.seconds, "here", device)
         if outcome == "INFRA":
-            return replace(evaluation, lost="the host is gone")
+            return replace(evaluation, device=job.task.device, lost="the host is gone")
         speeds = {one.name: speed_of(told, one) for one in job.task.development}
         cases = {name: self.interval(speed) for name, speed in speeds.items()}
         over = self.interval(1 / sum(one.weight / speeds[one.name] for one in job.task.development))

@@ -578,6 +578,12 @@ def test_lessons_are_of_changes_and_neither_of_the_starting_file_nor_of_several_
     ]
 
 
+def test_a_lesson_names_the_gpu_that_was_not_lost(bench: Bench) -> None:
+    on_gpu = replace(TASK, device="cuda")
+    bench.run(bench.begin(task=on_gpu), ScriptedProposer(file(1.0, "INFRA"), file(2.0)))
+    assert [one.on for one in of_ledger(bench.journal, on_gpu)] == ["GPU"]
+
+
 # --- invariants
 
 SPEEDS = st.tuples(st.floats(0.5, 4.0), st.sampled_from(["PASS", "PASS", "FAIL", "UNKNOWN", "INFRA"]))

@@ -139,5 +139,5 @@ def changes(journal: Journal, start: Start) -> list[Candidate]:
 def device_of(journal: Journal, optimization: str) -> str:
     """On which its candidates were judged: "cpu", or the GPU's name without its uuid; "": none was."""
     judged = (str(event.record["device"]) for event in journal.events(optimization) if event.kind == "judged")
-    device = next(judged, "")
+    device = next((one for one in judged if one != "cuda"), "")  # what was lost does not say where
     return device if device == CPU else device.rpartition(" ")[0]

@@ -61,7 +61,8 @@ class Received:
             said = {name: getattr(choice.delta, name, None) or "" for name in SAID}
             self.texts.append("" + said["content"])
             self.refusals.append("" + said["refusal"])
-            self.thoughts.append("" + (said["reasoning_content"] or said["reasoning"]))
+            thought = said["reasoning_content"] or said["reasoning"]
+            self.thoughts.append(thought if isinstance(thought, str) else "")
             self.pieces += any(said.values())
         if usage := getattr(chunk, "usage", None):
             self.tokens_in, self.tokens_out = counted(usage.prompt_tokens), counted(usage.completion_tokens)
