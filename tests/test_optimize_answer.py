@@ -147,6 +147,10 @@ def test_wrong_line_numbers_do_not_matter_where_the_place_is_plain() -> None:
     assert applied(shifted, PARENT) == NEW
 
 
+def test_a_line_number_without_end_is_none() -> None:
+    assert applied(f"@@ -{'9' * 5000},1 +1 @@\n-a\n+A\n", "a\nb\n") == "A\nb\n"
+
+
 def test_where_two_places_fit_the_header_decides_or_nobody() -> None:
     text = "a\nx\na\nx\n"
     assert applied("@@ -3,2 +3,2 @@\n a\n-x\n+y\n", text) == "a\nx\na\ny\n"

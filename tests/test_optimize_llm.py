@@ -93,6 +93,12 @@ def test_the_first_is_made_from_the_start(server: Loopback) -> None:
     assert START in server.asked[0].prompt
 
 
+@pytest.mark.parametrize("odd", ["TUNABLES = {[1]: (1, 2)}\n", "TUNABLES = {'W': (1, 2)}\nW = {1, 2}\n"])
+def test_tunables_that_are_not_sound_are_no_settings(server: Loopback, odd: str) -> None:
+    (proposal,) = work(server, proposes(odd + START)).llm.propose(KNOWN).proposals
+    assert (proposal.source, proposal.settings) == (odd + START, {})
+
+
 def test_as_many_are_asked_for_as_can_be_evaluated_each_from_another_parent(server: Loopback) -> None:
     beam = (judged(1, source(1)), judged(2, source(2)))
     known = replace(KNOWN, beam=(beam,), tried=beam, wanted=2)

@@ -73,6 +73,9 @@ def test_any_value_in_any_text(newline: str, before: str, old: object, new: obje
         ("TUNABLES = {'A': (1, 2)}\ndef f():\n    A = 1", "names A, which the file does not set"),
         ("TUNABLES = {'A': (1, 2)}\nA = 1\nA = 2", "needs A set once"),
         ("TUNABLES = {'A': (1, 2)}\nA = max(1, 2)", "needs A to be a literal, and it is max(1, 2)"),
+        ("TUNABLES = {'A': (b'x', b'y')}\nA = b'x'", "to be a literal"),
+        ("TUNABLES = {'A': (1, 2)}\nA = {1, 2}", "to be a literal"),
+        ("TUNABLES = {['A']: (1, 2)}\nA = 1", "to be a literal"),
     ],
 )
 def test_what_is_not_sound_is_named(source: str, sentence: str) -> None:

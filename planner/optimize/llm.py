@@ -97,5 +97,5 @@ class Adviser:
 def settings(source: str) -> dict[str, object]:
     try:
         return {one.name: one.value for one in tunables(source)}
-    except QrprofError:  # what it declares is not sound, and nothing varies it
+    except (QrprofError, RecursionError):  # what it declares is not sound, and nothing varies it
         return {}

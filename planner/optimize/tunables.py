@@ -8,6 +8,7 @@ PRECISION = "ieee"
 """
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -95,9 +96,11 @@ def literal(name: str, values: list[ast.expr]) -> object:
     if len(values) > 1:
         raise unsound(f"needs {name} set once, and the file sets it {len(values)} times at its top level")
     try:
-        return ast.literal_eval(values[0])
-    except ValueError:
+        value = ast.literal_eval(values[0])
+        json.dumps(value)  # as settings are kept
+    except (ValueError, TypeError):  # TypeError: bytes, or a list as a key
         raise unsound(f"needs {name} to be a literal, and it is {ast.unparse(values[0])}") from None
+    return value
 
 
 def unsound(what: str) -> QrprofError:
