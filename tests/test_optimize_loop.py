@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optimize_scripted import START, TASK, Bench, ScriptedProposer, case, file, proposed
 
+from qrprof.planner.gate.evidence import find, listed
 from qrprof.planner.gate.records import Outcome
 from qrprof.planner.optimize.brief import of_ledger
 from qrprof.planner.optimize.compose import is_composed
@@ -71,9 +72,17 @@ def test_the_ledger_holds_what_was_yielded_and_the_verdicts(bench: Bench) -> Non
     assert one.proposal.source == file(2.0)
     with bench.connect() as connection:
         rows = connection.execute("SELECT file, parent, outcome FROM verdicts ORDER BY rowid").fetchall()
-    assert [tuple(row) for row in rows] == [("test#1", None, "PASS")] * 2
+    assert [tuple(row) for row in rows] == [("test#1", None, "UNKNOWN"), ("test#1", None, "PASS")]
     (listed,) = bench.journal.optimizations()
     assert (listed.id, listed.candidates, listed.ended) == ("test", 1, ended(events))
+
+
+def test_a_verdict_that_is_kept_as_a_pass_is_one_of_all_stages(bench: Bench) -> None:
+    bench.run(bench.begin(), ScriptedProposer(file(2.0, sealed="FAIL")))
+    with bench.connect() as connection:
+        gate, sealed = (find(connection, one.id).verdict for one in reversed(listed(connection)))
+    assert (gate.outcome, sealed.outcome) == ("UNKNOWN", "FAIL")
+    assert [one.detail for one in gate.findings] == ["the sealed holdout was not asked yet"]
 
 
 def test_a_plan_is_said_after_the_start(bench: Bench) -> None:

@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 from qrprof.planner.gate import evidence
 from qrprof.planner.gate.evidence import QUERIES
+from qrprof.planner.gate.records import Finding, Verdict
 from qrprof.planner.optimize import beam, lanes
 from qrprof.planner.optimize.budget import NOTHING, Held, Meter, Spender
 from qrprof.planner.optimize.control import Control
@@ -28,6 +29,7 @@ from qrprof.planner.optimize.records import (
 
 POLL_S: Final = 0.2  # between looks at what ends an evaluation
 LOST: Final = 3  # evaluations in a row that a machine failed, after which it is given up
+UNASKED: Final = Finding("seed-known", "UNKNOWN", None, "the sealed holdout was not asked yet", "holdout")
 RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)  # the lowest first
 
 
@@ -166,7 +168,7 @@ class Course:
         if evaluation.verdict is not None:
             base = None if self.base_of(candidate) is None else f"{self.start.id}#start"
             file = f"{self.start.id}#{candidate.number}"
-            kept = evidence.made(evaluation.verdict, file, base, self.journal.now())
+            kept = evidence.made(as_kept(evaluation.verdict, one.rung), file, base, self.journal.now())
         judged = Judged(candidate, one.rung, one.rounds, evaluation.outcome, kept)
         self.journal.judge(self.start, judged, events)
         yield from events
@@ -231,6 +233,13 @@ def after(candidate: Candidate, one: Waiting, evaluation: Evaluation) -> Candida
         rounds=rounds,
         cases=preview.cases if preview and preview.cases else candidate.cases,
     )
+
+
+def as_kept(verdict: Verdict, rung: Rung) -> Verdict:
+    """As it is kept, where a PASS is one of all stages."""
+    if rung == "sealed" or verdict.outcome != "PASS":
+        return verdict
+    return replace(verdict, outcome="UNKNOWN", findings=(*verdict.findings, UNASKED))
 
 
 def finding(evaluation: Evaluation) -> str:
