@@ -27,7 +27,7 @@ class Canvas(Widget):
         raise NotImplementedError
 
     def render_line(self, y: int) -> Strip:
-        style = self.rich_style
+        style = self.visual_style.rich_style
         return Strip(self.line(y)).apply_style(style).adjust_cell_length(self.size.width, style)
 
 
