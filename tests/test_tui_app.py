@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from textual.widgets import OptionList
 from tui_runs import Driver, add_example, add_small, app_on, calm, change, ops, play, stretch
 
-from qrprof.tui.app.filters import parse
+from qrprof.tui.app.filters import Record, parse
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.views.start import EXAMPLE
 from qrprof.tui.app.views.whatif import Answer, answer
@@ -179,7 +179,7 @@ def test_a_filter_keeps_what_matches_as_it_is_typed(root: Path, example: Path, t
     play(app_on(example, root), script)
 
 
-RECORD = {"name": "aten::linalg_qr", "kind": "op", "share": 23.9, "calls": None}
+RECORD: Record = {"name": "aten::linalg_qr", "kind": "op", "share": 23.9, "calls": None}
 
 
 @pytest.mark.parametrize(

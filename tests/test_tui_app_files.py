@@ -1,5 +1,6 @@
 """What the terminal UI reads and writes: copies, exports, the state file, the editor, and runs that go wrong."""
 
+import asyncio
 import csv
 import errno
 import json
@@ -7,6 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from textual.widgets import Input
 from tui_runs import Driver, add_example, add_small, app_on, calm, play
 
 from qrprof.tui.app import outside
+from qrprof.tui.app.session import Session
 from qrprof.tui.app.state import Kept, load_state, save_state, state_file
 from qrprof.tui.app.views.start import EXAMPLE
 
@@ -268,3 +271,25 @@ def test_a_worker_that_fails_in_its_own_way_is_a_message(root: Path, own: Path) 
         assert len(driver.app.screen_stack) == 2
 
     play(app_on(own, root), script)
+
+
+def test_one_can_leave_while_a_run_is_read(root: Path, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released, reading = Event(), Event()
+
+    def slow(session: Session, other: Session | None) -> Any:
+        reading.set()
+        released.wait(60)
+
+    app = app_on(own, root)
+    monkeypatch.setattr(app.bottlenecks, "load", slow)
+
+    async def leave() -> None:
+        async with app.run_test() as pilot:
+            while not reading.is_set():
+                await pilot.pause()
+            await pilot.press("q")
+
+    asyncio.run(leave())
+    assert app.return_code == 0
+    assert not released.is_set()  # and nobody waited for it
+    released.set()

@@ -17,6 +17,7 @@ from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.store import find_run
 from qrprof.tui.app import chrome
 from qrprof.tui.app.actions import ACTIONS, RUN_VIEWS, START, Action, State
+from qrprof.tui.app.aside import aside
 from qrprof.tui.app.bar import FIND, SAVE, TRACE, WHAT_IF, Bar
 from qrprof.tui.app.export import export, markdown, tsv
 from qrprof.tui.app.glyphs import Glyphs
@@ -268,10 +269,10 @@ class QrprofApp(Shell):
     def action_open_example(self) -> None:
         self.read(Session(EXAMPLE))
 
-    @work(thread=True, exclusive=True, exit_on_error=False, group="read")
-    def read(self, session: Session) -> None:
+    @work(exclusive=True, exit_on_error=False, group="read")
+    async def read(self, session: Session) -> None:
         """Read a run; the one that is open stays where that fails."""
-        self.post_message(self.Reread(session, session.problem()))
+        self.post_message(self.Reread(session, await aside(session.problem)))
 
     @on(Reread)
     def reread(self, message: Reread) -> None:

@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from qrprof.profiler.errors import QrprofError
+from qrprof.tui.app.aside import aside
 from qrprof.tui.app.session import NOTHING, Selection, Session
 from qrprof.tui.output import clean
 
@@ -143,19 +144,22 @@ class View(Vertical, Generic[Loaded]):
         self.asked = (session, other)
         if not self.ready:
             self.wait(f"reading {session.folder.name} ...")
-        self.run_worker(lambda: self.answer(session, other), thread=True, exclusive=True, exit_on_error=False)
+        self.run_worker(self.read(session, other), exclusive=True, exit_on_error=False)
 
-    def answer(self, session: Session, other: Session | None) -> None:
-        """In the worker: load, and say how it went."""
+    async def read(self, session: Session, other: Session | None) -> None:
+        self.post_message(await aside(lambda: self.answer(session, other)))
+
+    def answer(self, session: Session, other: Session | None) -> Answered:
+        """In a thread: load, and say how it went."""
         loaded, problem = None, None
         try:
             with session.lock:
                 loaded = self.load(session, other)
         except QrprofError as error:
             problem = str(error)
-        except Exception as error:  # noqa: BLE001 - the worker ends here, and the app goes on
+        except Exception as error:  # noqa: BLE001 - the thread ends here, and the app goes on
             problem = f"{session.folder} cannot be shown: {type(error).__name__}: {error}"
-        self.post_message(self.Answered((session, other), loaded, problem))
+        return self.Answered((session, other), loaded, problem)
 
     def on_view_answered(self, message: Answered) -> None:
         if message.asked != self.asked:

@@ -12,6 +12,7 @@ from textual.widgets import DataTable, Static
 
 from qrprof.profiler import units
 from qrprof.tui.app.actions import BOTTLENECKS
+from qrprof.tui.app.aside import aside
 from qrprof.tui.app.bottleneck_lines import GAIN, MS, heads, line, number, signed
 from qrprof.tui.app.glyphs import Glyphs
 from qrprof.tui.app.session import Selection, Session
@@ -168,15 +169,11 @@ class Bottlenecks(GridView["Ranked"]):
         self.put()
 
     def ask(self, text: str) -> None:
-        session = self.session
-        if session and text:
-            self.run_worker(
-                lambda: self.post_message(self.Told(answer(session, text))),
-                group="what-if",
-                thread=True,
-                exclusive=True,
-                exit_on_error=False,
-            )
+        if self.session and text:
+            self.run_worker(self.answer_to(self.session, text), group="what-if", exclusive=True, exit_on_error=False)
+
+    async def answer_to(self, session: Session, text: str) -> None:
+        self.post_message(self.Told(await aside(lambda: answer(session, text))))
 
     def on_bottlenecks_told(self, message: Told) -> None:
         if message.told.text == self.what_if:
