@@ -264,6 +264,13 @@ def test_three_times_the_patience_without_a_better_one_is_an_end(bench: Bench) -
     assert ended(events)["text"].startswith("the last 9 candidates brought nothing better; candidate 1 passed")
 
 
+def test_whoever_goes_on_after_a_plateau_has_more_tried(bench: Bench) -> None:
+    start = bench.begin(patience=1)
+    bench.run(start, ScriptedProposer(file(2.0), *MANY))
+    events = bench.run(start, ScriptedProposer(MANY[50], file(4.0)))
+    assert of("better", events) == [{"number": 6, "over": {"low": 3.96, "mid": 4.0, "high": 4.04}}]
+
+
 def test_it_ends_when_the_gain_that_is_left_is_under_the_noise(bench: Bench) -> None:
     stakes = Stakes(op_ns=40e6, least_ns=4e6, gain_ns=36e6, noise_ns=3e6)
     events = bench.run(bench.begin(stakes=stakes), ScriptedProposer(file(5.0), file(6.0), file(7.0)))

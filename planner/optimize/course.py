@@ -47,6 +47,7 @@ class Course:
     proposed: dict[str, Candidate] = field(default_factory=dict)  # by sha256, judged or not
     kept: set[str] = field(default_factory=set)  # sha256 of those in the journal
     candidates: dict[str, Candidate] = field(default_factory=dict)  # those that were judged
+    earlier: int = 0  # of them by other processes
     last: Evaluation | None = None
     lost: int = 0  # evaluations in a row
     cut: bool = False  # the last evaluations were ended by us
@@ -56,7 +57,7 @@ class Course:
         id_, journal = self.start.id, self.journal
         self.candidates = {one.sha256: one for one in journal.candidates(id_)}
         self.proposed = {one.candidate.sha256: one.candidate for one in journal.waiting(id_)} | self.candidates
-        self.kept = set(self.proposed)
+        self.kept, self.earlier = set(self.proposed), len(self.candidates)
         return journal.events(id_)
 
     # --- events

@@ -170,7 +170,8 @@ def enough(course: Course) -> Ended | None:
         return "cancelled", "cancelled by a person"
     if text := gain_left(course):
         return "noise", text
-    without = beam.since_better(course.explored())
+    # Whoever goes on wants more to be tried, after a hint for instance.
+    without = min(beam.since_better(course.explored()), len(course.candidates) - course.earlier)
     if without >= GIVE_UP * course.start.patience:
         return "exhausted", f"the last {without} candidates brought nothing better"
     return None
