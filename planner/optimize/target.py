@@ -62,7 +62,7 @@ def choose(
             try:
                 task = task_of(target.key)
             except QrprofError as refused:
-                reason = str(refused)
+                reason = f"{likely(target, step)}, but {refused}"
             else:
                 return Chosen(target, task, stakes(target, step), because(target, step, passed_over))
         passed_over.append(f"{name(target)}: {reason}")
