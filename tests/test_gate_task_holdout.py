@@ -112,10 +112,11 @@ def test_packed_strides_leave_no_gap_and_keep_the_order(shape: tuple[int, ...], 
 
 
 def test_sizes_change_in_lists_of_plain_values_and_in_bounds_too() -> None:
-    one = TaskCase("x", 1.0, (ArgSpec((6, 4), "float32", (1, 6)), ArgSpec((3,), "int64", None, 6)), ((6, 4), 6, 0.5))
+    one = TaskCase("x", 1.0, (ArgSpec((6, 4), "float32", (1, 6)), ArgSpec((3,), "int64", None, 6)))
+    one = replace(one, plain=((6, 4), 6, 0.5, (6.0, 4.0)))
     found = with_sizes(one, {6: 2})
     assert found.tensors == (ArgSpec((2, 4), "float32", (1, 2)), ArgSpec((3,), "int64", None, 2))
-    assert found.plain == ((2, 4), 6, 0.5)
+    assert found.plain == ((2, 4), 6, 0.5, (6.0, 4.0))
 
 
 def test_what_the_stock_op_refuses_is_no_case() -> None:

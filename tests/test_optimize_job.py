@@ -51,6 +51,14 @@ def test_a_job_and_its_evaluation_are_the_same_after_a_way_as_text(verdict: Verd
     assert evaluation_in(answer_text(lambda _: found, "")) == found
 
 
+@pytest.mark.parametrize("plain", [True, 1, 1.0, math.inf, "1", None, (), (1, 2), (1.0, 2.0), (True, False), (1, 2.5)])
+def test_plain_values_keep_their_types(plain: Any) -> None:
+    asked = job(GOOD)
+    case = replace(asked.task.development[0], plain=(plain,))
+    (found,) = job_in(job_text(replace(asked, task=replace(asked.task, development=(case,))))).task.development
+    assert repr(found.plain) == repr((plain,))
+
+
 def test_an_error_crosses_with_its_exit_code() -> None:
     def refuse(text: str) -> Evaluation:
         raise QrprofError("no such device", Exit.NO_DEVICE)

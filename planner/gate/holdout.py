@@ -107,7 +107,7 @@ def with_size(value: Plain, new: Mapping[int, int]) -> Plain:
 
 
 def are_sizes(value: Plain) -> TypeGuard[tuple[int, ...]]:
-    return isinstance(value, tuple) and all(isinstance(one, int) for one in value)
+    return isinstance(value, tuple) and all(type(one) is int for one in value)
 
 
 def packed(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ DETECTORS: tuple[Detector, ...] = get_args(Detector)
 SCHEMA = 1
 Checker = Literal["qr", "relative"]
 Shrink = Literal["none", "leading", "all"]
-Plain = bool | int | float | str | None | tuple[int, ...] | tuple[float, ...]  # what JSON holds; lists as tuples
+Plain = bool | int | float | str | None | tuple[bool | int | float, ...]  # what JSON holds; lists as tuples
 
 T = TypeVar("T")
 
