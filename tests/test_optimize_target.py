@@ -67,7 +67,7 @@ def test_the_first_op_that_is_worth_it_is_chosen_with_its_numbers() -> None:
 def test_what_the_gate_cannot_judge_is_passed_over_and_said_so() -> None:
     found = chosen(target("aten::sort", (10, 20, 30)), QR)
     assert found.target == QR
-    assert found.why.endswith("; before it sort: no task for aten::sort: it has several right answers")
+    assert found.why.endswith("20.0 %, but no task for aten::sort: it has several right answers")
 
 
 def test_a_cheaper_fix_is_named_before_a_kernel() -> None:
