@@ -156,6 +156,7 @@ WRONG = "output 0: 3.1 at (0, 2) is 2.9 in float64: off by 300 units of rounding
         ("orthogonality 2.5e+03 > 1.02e+02; finite", "orthogonality 2.5e+03; finite"),
         ("right for the numbers of seed 0 and wrong for 2", "right for the numbers of one seed and wrong for 2"),
         ("it printed: /home/jane/train.py, line 3", "it printed: /home/[user]/train.py, line 3"),
+        ("it raised\x1b[2J", "it raised [2J"),
     ],
 )
 def test_neither_a_seed_nor_what_is_allowed_nor_a_name_is_told(finding: str, told: str) -> None:

@@ -15,7 +15,7 @@ from qrprof.planner.optimize.answer import FIELDS
 from qrprof.planner.optimize.lanes import part, split
 from qrprof.planner.optimize.records import Candidate, Known
 from qrprof.profiler import units
-from qrprof.profiler.readers.texts import mask
+from qrprof.profiler.readers.texts import Masked, clean, mask
 from qrprof.profiler.redact import without_homes
 
 LIMIT: Final = 24_000  # characters of a prompt beside the parent's file, which is whole whatever its length
@@ -186,8 +186,8 @@ def told(candidate: Candidate) -> str:
 
 
 def untelling(finding: str) -> str:
-    """What the gate or a machine said, without the seed, the error that would be allowed, and the user's name."""
-    return without_homes(ALLOWED_ERROR.sub("", SEED.sub("one seed", finding)))
+    """What the gate or a machine said, printable, without the seed, the error that is allowed, and the user's name."""
+    return without_homes(ALLOWED_ERROR.sub("", SEED.sub("one seed", clean(finding, Masked()))))
 
 
 def hints_of(known: Known) -> str:
