@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qrprof.profiler import units
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.gaps import find_idle
 from qrprof.profiler.trace import Trace
 from qrprof.tui.app.timeline_lanes import find_timeline
 from qrprof.tui.app.timeline_model import SHORTEST_NS, Columns, Lane, Tally, Timeline, Viewport, around, mark
+from qrprof.tui.app.widgets.ruler import APART, tick_ns
 
 Interval = tuple[int, int]
 
@@ -124,6 +126,29 @@ def test_zoom_pan_fit() -> None:
     assert view.zoomed(1e-9).within(whole) == Viewport(499_500, 500_500)
     assert view.centred(0, 100_000).within(whole) == Viewport(0, 500_000)
     assert around(400_000, 480_000) == Viewport(390_000, 490_000)
+
+
+@pytest.mark.parametrize(
+    ("ns", "step", "text"),
+    [
+        (0, 10**6, "0 ms"),
+        (12_345_678, 10**6, "12 ms"),
+        (12_345_678, 10**3, "12.346 ms"),
+        (12_345_678, 1, "12.345678 ms"),
+        (12_345_678, 20, "12.34568 ms"),
+        (1_500_000_000, 5 * 10**8, "1,500 ms"),
+        (75 * 10**9, 2 * 10**9, "75 s"),
+    ],
+)
+def test_a_moment_has_the_digits_of_the_steps_between_ticks(ns: int, step: int, text: str) -> None:
+    assert units.moment(ns, step) == text
+
+
+@given(st.integers(1, 10**15), st.integers(1, 400))
+def test_ticks_are_apart_and_round(ns: int, columns: int) -> None:
+    step = tick_ns(Viewport(0, ns), columns)
+    assert step * columns >= APART * ns or step == 1
+    assert str(step).rstrip("0") in ("1", "2", "5")
 
 
 @given(
