@@ -90,7 +90,7 @@ def predicted(made: Suggestion, ranking: Ranking, key: str) -> list[Forecast]:
 
 
 def page(made: Suggestion) -> list[RenderableType]:
-    lines = [
+    lines: list[RenderableType] = [
         title(f"Suggestion: {between(made.speedup)} the speed of the stock op"),
         field("file", str(made.file)),
         field("verdict", f"{made.verdict.id}: `qrprof verdict {made.verdict.id}` shows the evidence"),
