@@ -23,7 +23,7 @@ from qrprof.planner.gate.gate import Lane
 from qrprof.planner.gate.records import Interval, Task, Verdict
 from qrprof.planner.optimize import job as job_module
 from qrprof.planner.optimize.child import UNSANDBOXED, started_in
-from qrprof.planner.optimize.job import Place, Server, run
+from qrprof.planner.optimize.job import Place, Server, Turn, run
 from qrprof.planner.optimize.pool import LocalPool
 from qrprof.planner.optimize.records import Evaluation, Job, Preview, Rung
 from qrprof.planner.optimize.slots import cpu_slot, held
@@ -136,6 +136,13 @@ def test_candidates_start_and_compile_beside_a_measurement_on_a_gpu_but_not_on_a
     asked = job(GOOD)
     evaluated(replace(asked, task=replace(asked.task, device=device)), tmp_path)
     assert gate.taken == taken
+
+
+def test_a_process_that_can_no_longer_wait_for_the_device_does_not_say_that_it_waits(tmp_path: Path) -> None:
+    place = Place("a device", "slot", tmp_path / "waiting")
+    with pytest.raises(OSError, match="no locks"), Turn(place).waiting():
+        raise OSError("no locks")
+    assert not place.waiting.exists()
 
 
 def test_where_nothing_can_contain_a_candidate_none_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,16 @@ def test_a_process_that_ended_between_two_jobs_costs_none(pool: LocalPool, tmp_p
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_process_that_cannot_be_started_leaves_no_file(
+    pool: LocalPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "COMMAND", (str(tmp_path / "nothing"),))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(QrprofError, match="cannot start a process for jobs"):
+        evaluate(pool, ANSWER)
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- the end
 
 

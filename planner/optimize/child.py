@@ -47,9 +47,16 @@ class Child:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
         self.printed = self.folder / "printed"
         self.asked = 0
+        try:
+            self.process = self.started(unsandboxed, changes)
+        except OSError:
+            remove(str(self.folder))
+            raise
+
+    def started(self, unsandboxed: bool, changes: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         with self.printed.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*COMMAND, device, str(self.folder), *([UNSANDBOXED] if unsandboxed else [])],
+            return subprocess.Popen(
+                [*COMMAND, self.device, str(self.folder), *([UNSANDBOXED] if unsandboxed else [])],
                 env={**environment(os.environ), "TMPDIR": str(self.folder), **changes},
                 stdin=subprocess.PIPE,
                 stdout=output,

@@ -93,8 +93,10 @@ class Turn:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         publish(self.place.waiting, self.place.device)
-        yield
-        self.place.waiting.unlink()
+        try:
+            yield
+        finally:
+            self.place.waiting.unlink()
 
 
 # --- the process
