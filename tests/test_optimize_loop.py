@@ -14,7 +14,7 @@ from optimize_scripted import START, TASK, Bench, ScriptedProposer, case, file, 
 from qrprof.planner.gate.evidence import find, listed
 from qrprof.planner.gate.records import Outcome
 from qrprof.planner.optimize.brief import of_ledger
-from qrprof.planner.optimize.compose import is_composed
+from qrprof.planner.optimize.compose import Part, compose, is_composed
 from qrprof.planner.optimize.control import Control
 from qrprof.planner.optimize.loop import optimize
 from qrprof.planner.optimize.prices import Price
@@ -552,6 +552,17 @@ def test_the_best_of_each_lane_become_one_file_that_is_gated(bench: Bench) -> No
     assert both.over.mid == pytest.approx(4.0)
     assert [job.rung for job in evaluator.jobs] == ["preview"] * 4 + ["gate", "sealed"]
     assert ended(events)["best"] == both.number == 4
+
+
+def test_a_starting_file_of_several_in_one_is_changed_as_any_other(bench: Bench) -> None:
+    first = compose([Part(file(1.0), (("float32", (8, 8), (8, 8)),))], file(1.0), 0, 1)
+    small, large = (
+        f"{first}{file(speeds)}" for speeds in ({"4x8x8": 4.0, "4x64x64": 1.0}, {"4x8x8": 1.0, "4x64x64": 3.0})
+    )
+    proposer = ScriptedProposer(small, large)
+    events = bench.run(bench.begin(task=TWO_SIZES, source=first), proposer)
+    assert [[one.number for one in lane] for lane in proposer.told[-1].beam] == [[1, 2], [2, 1]]
+    assert len(of("proposed", events)) == 2
 
 
 def test_where_one_candidate_is_best_everywhere_nothing_is_composed(bench: Bench) -> None:

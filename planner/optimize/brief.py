@@ -133,7 +133,7 @@ def changes(journal: Journal, start: Start) -> list[Candidate]:
     """Candidates that are a change of another: neither the starting file nor several in one."""
     found = journal.candidates(start.id)
     itself = hash_of(start.source)
-    return [one for one in found if one.sha256 != itself and not is_composed(one.proposal.source)]
+    return [one for one in found if one.sha256 != itself and not is_composed(one.proposal.source, start.source)]
 
 
 def device_of(journal: Journal, optimization: str) -> str:

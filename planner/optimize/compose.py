@@ -71,8 +71,9 @@ def compose(parts: Sequence[Part], others: str, position: int, first: int) -> st
     )
 
 
-def is_composed(source: str) -> bool:
-    return source.startswith(TITLE)
+def is_composed(source: str, start: str = "") -> bool:
+    """Whether a file is several in one. Where that holds for the starting file `start`, it says nothing of changes."""
+    return source.startswith(TITLE) and not start.startswith(TITLE)
 
 
 def literal(source: str) -> str:

@@ -102,8 +102,13 @@ def rungs(course: Course, candidate: Candidate) -> tuple[Rung, ...]:
 
 
 def composed(course: Course) -> Proposal | None:
-    """The best of each lane in one file; None where one candidate is about as good on all of them."""
+    """The best of each lane in one file; None where one candidate is about as good on all of them.
+
+    One of files that are several in one already would not let Triton find their lines.
+    """
     task, lanes = course.start.task, split(course.start.task)
+    if is_composed(course.start.source):
+        return None
     single = [one for one in course.explored() if beam.usable(one) and not is_composed(one.proposal.source)]
     winners = [(lane, winner) for lane in lanes if (winner := fastest(single, lane)) is not None]
     alone = max((beam.mid(one) for one in single if not one.lane), default=1.0)

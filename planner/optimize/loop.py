@@ -203,7 +203,7 @@ def asked(course: Course, guides: Guides, wanted: int) -> Generator[Event, None,
     for text in hints[guides.hints :]:
         yield course.said("hint", text=text)
     guides.hints = len(hints)
-    parents = [one for one in explored if not is_composed(one.proposal.source)]
+    parents = [one for one in explored if not is_composed(one.proposal.source, start.source)]
     known = Known(
         start.task,
         start.source,
