@@ -52,7 +52,7 @@ class Evaluators:
     made: list[dict[str, Any]] = field(default_factory=list)
     sealed: Outcome = "PASS"
     lost: str | None = None  # why every evaluation is
-    only_start: bool = False  # the gate finds all others wrong
+    refused: Callable[[str], bool] = lambda source: False  # whether the gate finds a file wrong
     during: Callable[[], object] = lambda: None
     slots: int = 1
 
@@ -77,7 +77,8 @@ class Evaluators:
 
     def evaluated(self, job: Job) -> Evaluation:
         now = {one.name: one.value for one in tunables(job.source)}
-        speed = 3.0 / int(str(now["WAIT"]))
+        before = {one.name: one.value for one in tunables(job.parent or START)}
+        speed = int(str(before["WAIT"])) / int(str(now["WAIT"]))
         over = Interval(0.98 * speed, speed, 1.02 * speed)
         wrong = now["SHAPE"] == "tall"
         if job.rung == "preview":
@@ -87,7 +88,7 @@ class Evaluators:
         number = f"20260201-0900{len(self.asked):02}-{sha256[:8]}"
         times = tuple(case_time(case.name, speed) for case in job.task.development)
         outcome = self.sealed if job.rung == "sealed" else "PASS"
-        if self.only_start and job.source != START:
+        if self.refused(job.source):
             outcome = "FAIL"
         verdict = replace(
             PASSED, id=number, task=job.task.id, candidate=sha256, outcome=outcome, times=times, findings=(),
@@ -190,13 +191,25 @@ def test_a_budget_that_is_spent_is_gone_on_from_with_a_larger_one(desk: Desk) ->
 
 
 def test_the_last_evaluation_is_for_the_file_that_it_began_with(desk: Desk) -> None:
-    desk.pool.only_start = True
+    desk.pool.refused = lambda source: source != START
     code, out, err = desk.of_task("--budget", "6evals")
     assert code == 0
     assert len(desk.pool.asked) <= 6
     assert out.startswith("Suggestion: 1.00x")
     assert "the starting file itself" in err
     assert (next((desk.folder / ".qrprof" / "candidates").iterdir())).read_text() == START
+
+
+def test_what_fails_in_the_gate_makes_way_for_the_next(desk: Desk) -> None:
+    slower = START.replace("(3, 2, 1)", "(9, 3, 2, 1)").replace("WAIT = 3", "WAIT = 9")
+    (desk.folder / "own.py").write_text(slower.replace('("wide", "tall")', '("wide", "long")'))
+    desk.pool.refused = lambda source: "WAIT = 3\n" not in source
+    code, out, _ = desk.of_task()
+    assert code == 0
+    assert out.startswith("Suggestion: 3.00x")
+    failed = {job.source for job in desk.pool.asked if job.rung == "gate" and desk.pool.refused(job.source)}
+    assert len(failed) == 4
+    assert "WAIT = 3\n" in next((desk.folder / ".qrprof" / "candidates").iterdir()).read_text()
 
 
 def test_what_does_not_pass_is_not_suggested(desk: Desk) -> None:

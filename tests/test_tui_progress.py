@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from qrprof.planner.optimize.records import Event
-from qrprof.tui.progress import Progress, json_line
+from qrprof.planner.gate.records import Interval
+from qrprof.planner.optimize.records import Candidate, Event, Proposal
+from qrprof.tui.progress import Progress, going_on, json_line
 
 
 def event(kind: Any, **record: object) -> Event:
@@ -76,6 +77,12 @@ def test_all_else_that_a_person_should_know_is_a_line_and_spend_ends_it(progress
         "ended: spent",
         "spent by the proposer: 2 requests, 1,000 tokens, dollars unknown",
     ]
+
+
+def test_one_that_goes_on_knows_what_was_tried(lines: list[str]) -> None:
+    one = Candidate(3, "ab", Proposal("", None, "WARPS 4 -> 8"), "preview", "PASS", Interval(1.9, 2.0, 2.1), "")
+    going_on([one], lines.append, lambda: "2 evaluations").show(judged(3, None, "FAIL", "wrong"))
+    assert lines == ["#3 preview FAIL: WARPS 4 -> 8 (wrong); best #3 2.00x (1.90x to 2.10x); left 2 evaluations"]
 
 
 def test_json_has_no_infinity_and_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from qrprof.planner.optimize.loop import optimize
 from qrprof.planner.optimize.records import (
     Adviser,
     Budget,
+    Candidate,
     Evaluator,
     Event,
     Known,
@@ -236,6 +237,7 @@ class Run:
     work: Work
     meter: Meter
     events: Iterator[Event]
+    before: Sequence[Candidate]  # judged by earlier processes
     ended: Mapping[str, object] | None = None
 
 
@@ -250,7 +252,7 @@ def run(
     """Begin, or go on with, what `now` holds; nothing happens before its events are asked for."""
     start = now.start
     meter = Meter(start.budget, time.monotonic, journal.spent(start.id), partial(journal.keep_spent, start.id))
-    found = Run(now, meter, iter(()))
+    found = Run(now, meter, iter(()), journal.candidates(start.id))
 
     def events() -> Iterator[Event]:
         with evaluator_of(options, start.task, say) as evaluator:

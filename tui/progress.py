@@ -1,11 +1,12 @@
 """An optimizer's events as a person reads them: one line each, or one JSON object a line for a program."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from qrprof.planner.optimize.records import Event, Usage
+from qrprof.planner.optimize import beam
+from qrprof.planner.optimize.records import Candidate, Event, Usage
 from qrprof.profiler import units
 from qrprof.tui.output import SCHEMA, finite, full, put
 
@@ -68,6 +69,13 @@ class Progress:
         told = self.changed.get(record["number"], "")
         why = f" ({full(str(record['why']), LONGEST)})" if record["why"] else ""
         return f"{' '.join(parts)}: {told}{why}; best {self.best}; left {self.left()}"
+
+
+def going_on(before: Sequence[Candidate], say: Callable[[str], None], left: Callable[[], str]) -> Progress:
+    """One that knows the candidates of earlier processes."""
+    best = beam.best(before)
+    told = f"#{best.number} {speed(asdict(best.over))}" if best and best.over else "none yet"
+    return Progress(say, left, told, {one.number: one.proposal.changed for one in before})
 
 
 def spent_line(usage: Usage) -> str:

@@ -14,7 +14,7 @@ from qrprof.planner.optimize.journal import Waiting
 from qrprof.planner.optimize.lanes import Lane, first_size, place, speed, split
 from qrprof.planner.optimize.records import Candidate, Event, Proposal, Rung
 
-FINALISTS: Final = 3  # that the gate is asked about, the best first
+FINALISTS: Final = 6  # that the gate is asked about, the best first; one that fails makes way for the next
 ROUNDS: Final = 9  # of a composed file's preview
 ITSELF: Final = "the starting file itself, beside the stock op"
 

@@ -17,7 +17,7 @@ from qrprof.planner.optimize.control import Control
 from qrprof.planner.optimize.records import Budget, Event, Known, ProposerName
 from qrprof.profiler.errors import Exit
 from qrprof.tui.output import clean, put, say, write
-from qrprof.tui.progress import Progress, json_line, object_line
+from qrprof.tui.progress import Progress, going_on, json_line, object_line
 from qrprof.tui.remember import remember
 
 if TYPE_CHECKING:  # torch is imported once the command runs
@@ -129,7 +129,7 @@ class Shown:
         self.as_json = as_json
 
     def events(self, found: "Run") -> None:
-        progress = Progress(say, found.meter.left)
+        progress = going_on(found.before, say, found.meter.left)
         for event in found.events:
             self.event(event, progress)
 
