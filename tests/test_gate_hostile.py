@@ -33,6 +33,22 @@ for fd in range(3, 200):
     except OSError:
         pass
 """
+FORGED = """
+import fcntl, sys
+from qrprof.planner.gate import arena
+def take(self, tensors):
+    fd = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, {size})
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, arena.SEALS)
+    return [0], {{"size": {size}, "arena": {size}}}, [fd]
+sys.modules["qrprof.planner.gate.child"].Child.take = take
+"""
+SHAPE = """
+import sys
+outputs = sys.modules["qrprof.planner.gate.outputs"]
+seen_as = outputs.seen_as
+outputs.seen_as = lambda item, shared: {**seen_as(item, shared), "shape": [1 << 47, 1 << 47, 0]}
+"""
 CALLS = {
     "segfault": Hostile("ctypes.string_at(0)", "crash", "SIGSEGV", quick=True),
     "exit": Hostile("os._exit(7)", "crash", "exit code 7"),
@@ -63,6 +79,9 @@ CALLS = {
     ),
     "full disk": Hostile("raise OSError(28, 'No space left on device')", "disk-full", "line"),
     "huge output": Hostile("return torch.zeros(1).expand(1 << 40)", "memory-limit", "allocate"),
+    "memory of nothing": Hostile(FORGED.format(size=1 << 46), "memory-limit", "outputs", quick=True),
+    "more memory than addresses": Hostile(FORGED.format(size=(1 << 48) - 1), "memory-limit", "outputs"),
+    "shape without end": Hostile(SHAPE, "forged", "shape", quick=True),
     "no compiler": Hostile("subprocess.run(['/nonexistent/gcc'])", "no-compiler", "line"),
 }
 BUILDS = {

@@ -265,6 +265,11 @@ class ProcessWorker:
         if len(fds) != 1:
             close(fds)
             raise self.process.over("forged", f"for its outputs it sent {len(fds)} descriptors")
+        most = self.process.limits.memory_bytes
+        if self.device == "cpu" and size > most:
+            close(fds)
+            detail = f"its outputs take {size >> 20} MiB of memory; {most >> 20} MiB are allowed"
+            raise self.process.over("memory-limit", detail)
         try:
             self.outputs = arena.attach(fds[0], size, self.device)
         except ValueError as error:
@@ -291,7 +296,10 @@ class ProcessWorker:
             end = start + math.prod(one.shape) * (dtype.itemsize if dtype else 0)
             if dtype is None or start % arena.APART or end > len(values):
                 raise self.process.over("forged", "an output is not where it is said to be")
-            found.append(values[start:end].view(dtype).view(one.shape))
+            try:
+                found.append(values[start:end].view(dtype).view(one.shape))
+            except RuntimeError:  # no elements, and sizes without end
+                raise self.process.over("forged", "an output has a shape that no tensor has") from None
         return iter(found)
 
     def changed(self, request: Request) -> Iterator[bool]:
