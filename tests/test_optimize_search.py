@@ -4,6 +4,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -98,6 +99,18 @@ def test_values_that_fail_are_left(seed: int) -> None:
     assert max(one.over.mid for one in tried if one.over) > 0.6 * 1.5**8
     assert sum(one.outcome == "FAIL" for one in tried) < 20
     assert sum(one.outcome == "FAIL" for one in tried[-20:]) < 4
+
+
+def proposed(tried: list[Candidate]) -> Proposed:
+    return Search(WIDE, rng=random.Random(0), beam=4).propose(Known(TASK, WIDE, tried=tuple(tried), wanted=8))
+
+
+def test_a_machine_that_failed_says_nothing_of_values() -> None:
+    first = judged(proposed([]), lambda settings: None, 0)
+    lost = proposed([replace(one, outcome="INFRA") for one in first]).proposals
+    changes = [sum(value != 1 for value in one.settings.values()) for one in lost]
+    assert max(changes) > 1  # where many fail one value is changed at a time
+    assert not {one.source for one in lost} & {one.proposal.source for one in first}
 
 
 def test_the_same_seed_proposes_the_same() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from qrprof.planner.optimize.beam import mid, usable
 from qrprof.planner.optimize.records import Candidate, Known, Proposal, Proposed, ProposerName
 from qrprof.planner.optimize.tunables import tunables, with_settings
 
@@ -112,7 +113,8 @@ class Search:
             given = one.proposal.settings
             if given.keys() == set(self.space.names):
                 settings = tuple(plain(given[name]) for name in self.space.names)
-                found[settings] = one.over.mid if one.over and one.outcome == "PASS" else None
+                if one.outcome != "INFRA":  # a machine that failed says nothing of it
+                    found[settings] = mid(one) if usable(one) else None
                 self.rungs.setdefault(settings, max(1, sum(rounds <= one.rounds for rounds in ROUNDS)))
         return found
 
