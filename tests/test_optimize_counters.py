@@ -10,7 +10,10 @@ from types import SimpleNamespace
 import pytest
 from gate_tasks import MM
 
+from qrprof.planner.gate.qr_task import built_in
+from qrprof.planner.gate.records import Task
 from qrprof.planner.gate.task_store import TASK
+from qrprof.planner.optimize import brief, counters
 from qrprof.planner.optimize.counters import METRICS, TIME, kernels, sentences
 
 ON_GPU = replace(MM, device="cuda")
@@ -79,3 +82,21 @@ def test_the_process_calls_the_candidate_on_the_heaviest_case(tmp_path: Path) ->
     command = [sys.executable, "-m", "qrprof.planner.optimize.counters", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "torch.Size([12, 8])\n"
+
+
+def test_a_file_of_ones_own_is_never_run_outside_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str]()
+
+    def sentences(task: Task, source: str) -> tuple[str, ...]:
+        told.append(source)
+        return ()
+
+    monkeypatch.setattr(brief, "device_here", lambda task: "a GPU")
+    monkeypatch.setattr(brief, "peaks_here", lambda task, device: None)
+    monkeypatch.setattr(counters, "sentences", sentences)
+    mine = tmp_path / "mine.py"
+    mine.write_text("def candidate(self):\n    raise SystemExit\n")
+    task = built_in("small", "geqrf", "cuda")
+    assert brief.brief(tmp_path, task, mine).source == mine.read_text()
+    assert told == []
+    assert brief.brief(tmp_path, task, None).source == told[0]

@@ -104,6 +104,12 @@ def test_a_change_that_did_not_help_is_a_lesson_too_and_the_later_try_counts() -
     assert [lesson.effect for lesson in found] == ["0.50x its speed (0.40x to 0.60x)"]
 
 
+def test_a_speed_on_a_lane_is_no_lesson_beside_one_on_all_cases() -> None:
+    on_a_lane = replace(tried("8 warps", (2.9, 3.0, 3.1), parent="16 columns"), lane="512")
+    found = learned("a", SOFTMAX, "cpu", [tried("16 columns", (1.9, 2.0, 2.1)), on_a_lane])
+    assert [lesson.action for lesson in found] == ["16 columns"]
+
+
 @pytest.mark.parametrize(("n", "device", "known"), [(512, "cuda", True), (32, "cuda", False), (512, "cpu", False)])
 def test_what_was_learned_is_recalled_for_its_own_op_lane_and_device(n: int, device: Device, known: bool) -> None:
     found = learned("opt-1", qr(512), H200, [tried("16 columns", (1.9, 2.0, 2.1))])

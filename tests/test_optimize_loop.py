@@ -281,6 +281,13 @@ def test_it_ends_when_the_gain_that_is_left_is_under_the_noise(bench: Bench) -> 
     assert ended(events)["best"] == 2
 
 
+def test_noise_that_hides_the_whole_gain_ends_nothing_that_a_person_asked_for(bench: Bench) -> None:
+    stakes = Stakes(op_ns=40e6, least_ns=4e6, gain_ns=36e6, noise_ns=37e6)
+    events = bench.run(bench.begin(stakes=stakes), ScriptedProposer(file(5.0), file(6.0), file(7.0)))
+    assert ended(events)["end"] == "exhausted"
+    assert ended(events)["best"] == 3
+
+
 def test_a_gain_over_a_slow_starting_file_is_not_taken_for_one_over_the_run(bench: Bench) -> None:
     stakes = Stakes(op_ns=40e6, least_ns=4e6, gain_ns=36e6, noise_ns=3e6)
     events = bench.run(bench.begin(stakes=stakes, stock=False), ScriptedProposer(file(6.0), file(7.0)))

@@ -361,6 +361,13 @@ def test_a_dry_run_of_a_model_is_its_prompt_and_needs_no_key(desk: Desk) -> None
     assert START.strip() in out
 
 
+def test_a_dry_run_says_nothing_to_the_terminal_itself(desk: Desk) -> None:
+    code, out, _ = desk.of_task("--dry-run", "--proposer", "llm", "--hint", "rows \x1b]0;title\x07 are zero")
+    assert code == 0
+    assert "are zero" in out
+    assert not {"\x1b", "\x07"} & set(out)
+
+
 # --- who is asked
 
 

@@ -1,7 +1,7 @@
 """A candidate for aten::geqrf on a GPU: one program a matrix, for a few dozen rows and columns.
 
-    qrprof task new --qr small --op geqrf
-    qrprof gate triton_qr.py --task geqrf-small
+qrprof task new --qr small --op geqrf
+qrprof gate triton_qr.py --task geqrf-small
 """
 
 import torch

@@ -38,7 +38,8 @@ class Brief:
 def brief(root: Path, task: Task, start: Path | None, rank: int = 0) -> Brief:
     """Of a task in the working folder `root`; `start` is the user's own file, without one a shipped one is taken.
 
-    On a GPU it calls the starting file once. Raises QrprofError (exit code 2) where `start` cannot be read.
+    On a GPU it calls a shipped starting file once; another is never run outside the gate. Raises QrprofError (exit
+    code 2) where `start` cannot be read.
     """
     given = read(start) if start else starter(task)
     source = stock_source(task.op) if given is None else given
@@ -47,7 +48,7 @@ def brief(root: Path, task: Task, start: Path | None, rank: int = 0) -> Brief:
         *of_origin(root, task, rank),
         *feedback.of_task(task, peaks_here(task, here)),
         *of_last_verdict(root, task, peaks_here(task, here)),
-        *(counters.sentences(task, source) if here else ()),
+        *(counters.sentences(task, source) if here and start is None and given is not None else ()),
     )
     return Brief(task, source, given is None, here, known)
 

@@ -1,7 +1,7 @@
 """Registers, spills and hardware counters of a starting file's kernels, by a process that calls it once on the GPU.
 
-The file is the user's own or a shipped one: its process has none of the user's keys, but is not contained. Counters
-are Nsight Compute's, where `ncu` is installed and the driver permits it.
+The file is a shipped one: its process has none of the user's keys, but is not contained. Counters are
+Nsight Compute's, where `ncu` is installed and the driver permits it.
 """
 
 import csv

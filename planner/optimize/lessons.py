@@ -106,7 +106,10 @@ def learned(source: str, task: Task, device: str, candidates: Sequence[Candidate
     columns = sizes(task)
     found: dict[str, Lesson] = {}
     for one in candidates:
-        if effect := effect_of(one, known.get(one.proposal.parent or "")):
+        parent = known.get(one.proposal.parent or "")
+        if one.lane and parent:
+            continue  # the speed on a lane beside one on all cases says nothing
+        if effect := effect_of(one, parent):
             lane = f", {one.lane}" if one.lane else ""
             found[one.proposal.changed] = Lesson(
                 scenario=f"{task.op}{lane}",

@@ -182,6 +182,8 @@ def gain_left(course: Course) -> str:
     stakes, best = course.start.stakes if course.start.stock else None, course.best()
     if stakes is None or stakes.noise_ns is None or best is None or stakes.op_ns <= stakes.least_ns:
         return ""
+    if stakes.gain_ns < stakes.noise_ns:
+        return ""  # a person asked for it all the same
     part = (stakes.op_ns / beam.mid(best) - stakes.least_ns) / (stakes.op_ns - stakes.least_ns)
     left = max(0.0, part * stakes.gain_ns)
     if left >= stakes.noise_ns:

@@ -10,6 +10,7 @@ import click
 from rich.console import RenderableType
 
 from qrprof.planner.ledger import ledger_file
+from qrprof.planner.optimize import beam
 from qrprof.planner.optimize.budget import Spent
 from qrprof.planner.optimize.journal import CANDIDATE, SPENT, Journal, Listed
 from qrprof.planner.optimize.records import Candidate, Event, Start, Usage
@@ -109,7 +110,7 @@ def page(told: Told) -> list[RenderableType]:
 
 def facts(told: Told) -> list[tuple[str, str]]:
     start, ended = told.start, told.ended
-    best = max((one for one in told.candidates if passed(one)), key=speed_of, default=None)
+    best = beam.best(told.candidates)
     found = [
         ("task", start.task.id),
         ("target", f"{start.target} of {start.run_id}" if start.run_id else "none: an existing task"),
@@ -124,14 +125,6 @@ def facts(told: Told) -> list[tuple[str, str]]:
         for event in told.events
         if event.kind == "trouble"
     ]
-
-
-def passed(candidate: Candidate) -> bool:
-    return candidate.outcome == "PASS" and candidate.over is not None
-
-
-def speed_of(candidate: Candidate) -> float:
-    return candidate.over.mid if candidate.over else 0.0
 
 
 def speed_line(candidate: Candidate) -> str:

@@ -232,7 +232,7 @@ def show_first(options: "Options") -> int:
         write([f"don't bother: {now.why}"])
         return Exit.OK
     known = replace(known_at_first(now.brief, Path.cwd(), options.hint), wanted=SHOWN)
-    put("".join(f"{line}\n" for line in first_lines(options, now, known)))
+    put("".join(f"{clean(line)}\n" for text in first_lines(options, now, known) for line in text.split("\n")))
     return Exit.OK
 
 
