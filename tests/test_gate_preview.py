@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from gate_scripted import GEQRF, SOFTMAX, Clock, Script, fast, imprecise, softmax, stock_of, workers
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from qrprof.planner.gate.pool import Pool
 from qrprof.planner.gate.preview import preview
 from qrprof.planner.gate.records import Task
 from qrprof.planner.gate.replies import Ended, Sign, Worker
-from qrprof.planner.gate.worker import started
+from qrprof.planner.gate.worker import ProcessWorker, started
 from qrprof.planner.optimize.records import Preview
 
 
@@ -156,3 +157,27 @@ def test_real_processes_of_the_stock_op_live_on(tmp_path: Path) -> None:
         looks = [preview(GEQRF, source, workers=pool) for _ in range(2)]
     assert sorted(starts) == ["candidate.py", "candidate.py", "stock.py", "stock.py"]
     assert all(found.outcome in ("PASS", "UNKNOWN") for found in looks)  # calls may drown in the trip
+
+
+def test_a_worker_that_ended_while_it_was_idle_is_not_lent_again(tmp_path: Path) -> None:
+    made: list[ProcessWorker] = []
+
+    @contextmanager
+    def workers(source: Path) -> Iterator[Worker]:
+        with started(source, "cpu", Limits(), "none") as worker:
+            made.append(worker)
+            yield worker
+
+    source = tmp_path / "stock.py"
+    source.write_text("def candidate(a):\n    return a + 1\n", encoding="utf-8")
+    with ExitStack() as stack:
+        pool = Pool(workers, frozenset({source.read_text()}), stack)
+        for _ in range(2):
+            with pool(source) as lent:
+                lent.build()
+        for process in made[0].process.root.children(recursive=True):
+            process.kill()
+        made[0].process.process.wait()
+        with pool(source) as lent:
+            assert lent.call([(torch.ones(2),)]).calls[0].outputs[0].tolist() == [2, 2]
+    assert len(made) == 2

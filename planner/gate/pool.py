@@ -1,7 +1,7 @@
 """Workers of the stock op that several verdicts use, one after the other: most of a short verdict is their start."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -34,6 +34,12 @@ class Lent:
     def echo(self, inputs: Sequence[Arguments], outputs: "Sequence[Sequence[Tensor]]") -> int:
         with self.minded():
             return self.worker.echo(inputs, outputs)
+
+    def answers(self) -> bool:
+        """Whether it is still there: the system may have ended it while it was idle."""
+        with suppress(Ended):
+            self.echo([], [])
+        return not self.ended
 
     @contextmanager
     def minded(self) -> Iterator[None]:
@@ -73,9 +79,12 @@ class Pool:
                     self.idle.setdefault(text, []).append(lent)
 
     def take(self, text: str) -> Lent | None:
-        with self.lock:
-            idle = self.idle.get(text)
-            return idle.pop() if idle else None
+        while True:
+            with self.lock:
+                idle = self.idle.get(text)
+                lent = idle.pop() if idle else None
+            if lent is None or lent.answers():
+                return lent
 
     def started(self, source: Path) -> Worker:
         worker = self.workers(source)
