@@ -139,6 +139,12 @@ def test_what_does_not_parse_is_one_warning(text: str) -> None:
     assert "does not parse" in found
 
 
+@pytest.mark.parametrize("text", [f"a = {'-' * 20000}1", f"a = {'+'.join('1' * 20000)}", f"a = f{'()' * 1500}"])
+def test_what_is_nested_without_end_is_one_warning(text: str) -> None:
+    (found,) = examine(text, "geqrf")
+    assert (found.outcome, "nested too deeply" in found.detail) == ("PASS", True)
+
+
 def test_the_stock_op_goes_by_its_name() -> None:
     source = "import torch\nimport torch.nn.functional as F\ndef candidate(x): return F.softmax(x, 1), torch.mm(x, x)"
     for op in ("_softmax", "aten::_softmax", "softmax.int"):
