@@ -12,7 +12,18 @@ from typing import Any
 
 import torch
 
-from qrprof.planner.gate.records import ArgSpec, Domain, Finding, Interval, Outcome, Task, TaskCase, Tolerance, Verdict
+from qrprof.planner.gate.records import (
+    ArgSpec,
+    Domain,
+    Finding,
+    Interval,
+    Outcome,
+    Preview,
+    Task,
+    TaskCase,
+    Tolerance,
+    Verdict,
+)
 from qrprof.planner.ledger import opened
 from qrprof.planner.optimize.budget import Meter
 from qrprof.planner.optimize.journal import Journal, hash_of
@@ -23,7 +34,6 @@ from qrprof.planner.optimize.records import (
     Event,
     Job,
     Known,
-    Preview,
     Proposal,
     Proposed,
     Proposer,

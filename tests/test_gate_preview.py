@@ -14,10 +14,9 @@ from qrprof.planner.gate.aten_task import stock_source
 from qrprof.planner.gate.limits import Limits
 from qrprof.planner.gate.pool import Pool
 from qrprof.planner.gate.preview import preview
-from qrprof.planner.gate.records import Task
+from qrprof.planner.gate.records import Preview, Task
 from qrprof.planner.gate.replies import Ended, Sign, Worker
 from qrprof.planner.gate.worker import ProcessWorker, started
-from qrprof.planner.optimize.records import Preview
 
 
 def look(

@@ -20,12 +20,12 @@ from gate_cases import PASSED
 from optimize_jobs import GOOD, HANGS, WRONG, job
 
 from qrprof.planner.gate.gate import Lane
-from qrprof.planner.gate.records import Interval, Task, Verdict
+from qrprof.planner.gate.records import Interval, Preview, Task, Verdict
 from qrprof.planner.optimize import job as job_module
 from qrprof.planner.optimize.child import UNSANDBOXED, started_in
 from qrprof.planner.optimize.job import Place, Server, Turn, run
 from qrprof.planner.optimize.pool import LocalPool
-from qrprof.planner.optimize.records import Evaluation, Job, Preview, Rung
+from qrprof.planner.optimize.records import Evaluation, Job, Rung
 from qrprof.planner.optimize.slots import cpu_slot, held
 from qrprof.planner.optimize.wire import answer_text, evaluation_in, job_in, job_text
 from qrprof.profiler.errors import Exit, QrprofError

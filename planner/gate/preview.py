@@ -18,14 +18,13 @@ from qrprof.planner.gate.contract import contract
 from qrprof.planner.gate.development import development
 from qrprof.planner.gate.draw import draw, fresh_seed
 from qrprof.planner.gate.gate import Lane, Run, outcome_of
-from qrprof.planner.gate.records import Interval, Stage, Task
+from qrprof.planner.gate.records import Interval, Preview, Stage, Task
 from qrprof.planner.gate.replies import Worker, Workers
 from qrprof.planner.gate.rounds import CANDIDATE, calls_of, pairs
 from qrprof.planner.gate.stats import interval
 from qrprof.planner.gate.threads import few_threads, one_thread
 from qrprof.planner.gate.timing import Against, Result, legs_of, read, repeat
 from qrprof.planner.gate.trial import Checked, Seeds
-from qrprof.planner.optimize.records import Preview
 
 STAGES: Final[tuple[Stage, ...]] = ("build", "contract", "development", "timing")
 WARM: Final = 2  # calls of each case, the first of which compile

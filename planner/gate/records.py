@@ -226,3 +226,14 @@ class Verdict:
     over_parent: Interval | None = None
     noise: float | None = None  # of stock against stock, as a fraction
     needed: float | None = None  # the speedup that the lower bound had to exceed
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A short look at a candidate: enough to drop it, never to accept it."""
+
+    outcome: Outcome
+    findings: tuple[str, ...]  # a sentence each
+    over: Interval | None  # speed over the base (parent, else stock); None: not timed
+    noise: float | None = None
+    cases: Mapping[str, Interval] = field(default_factory=dict)  # the same by case; lanes are chosen by it

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from qrprof.planner.gate.records import Interval, Outcome, Task, Verdict
+from qrprof.planner.gate.records import Interval, Outcome, Preview, Task, Verdict
 
 ProposerName = Literal["search", "llm"]
 Role = Literal["proposer", "adviser"]
@@ -41,17 +41,6 @@ class Job:
     tries: int  # candidates of this task tried so far, this one included
     query: int | None = None  # number of the holdout's query that was counted for this job; None: it may make none
     rounds: int = 3  # of a preview's timing
-
-
-@dataclass(frozen=True)
-class Preview:
-    """A short look at a candidate: enough to drop it, never to accept it."""
-
-    outcome: Outcome
-    findings: tuple[str, ...]  # a sentence each
-    over: Interval | None  # speed over the base (parent, else stock); None: not timed
-    noise: float | None = None
-    cases: Mapping[str, Interval] = field(default_factory=dict)  # the same by case; lanes are chosen by it
 
 
 @dataclass(frozen=True)
