@@ -110,7 +110,7 @@ class Bottlenecks(GridView["Ranked"]):
     def total(self, found: "Ranked") -> str:
         text = f"total {number(found.total_ns / MS)} ms/step, {units.share(found.total_share)}"
         if self.told.then_ns:
-            text += f", then {number(sum(self.told.then_ns.values()) / MS)}"
+            text += f", then {number(sum(self.told.then_ns.values()) / MS)} by shares alone"
         return text if found.delta_ns is None else f"{text}, B - A {signed(found.delta_ns / MS)}"
 
     def details(self, found: "Ranked", row: "Row") -> Group:
