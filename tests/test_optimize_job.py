@@ -26,7 +26,7 @@ from qrprof.planner.optimize.child import UNSANDBOXED, started_in
 from qrprof.planner.optimize.job import Place, Server, Turn, run
 from qrprof.planner.optimize.pool import LocalPool
 from qrprof.planner.optimize.records import Evaluation, Job, Rung
-from qrprof.planner.optimize.slots import cpu_slot, held
+from qrprof.planner.optimize.slots import held, slot_of
 from qrprof.planner.optimize.wire import answer_text, evaluation_in, job_in, job_text
 from qrprof.profiler.errors import Exit, QrprofError
 
@@ -230,7 +230,7 @@ def test_jobs_wait_while_another_program_has_the_device() -> None:
     said, found = list[str](), list[Evaluation]()
     with LocalPool(say=said.append) as pool:
         thread = Thread(target=lambda: found.extend(pool.evaluate([job(WRONG)])))
-        with held(cpu_slot(), nullcontext):
+        with held(slot_of({}), nullcontext):
             thread.start()
             until(lambda: said)
             assert not found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qrprof.planner.optimize.slots import cpu_slot, held
+from qrprof.planner.optimize.slots import held, slot_of
 from qrprof.profiler.errors import QrprofError
 
 HOLDER = """
@@ -64,7 +64,7 @@ def test_a_slot_is_waited_for_until_its_holder_lets_go_or_is_gone(killed: bool) 
 
 
 def test_a_free_slot_is_not_waited_for_nor_that_of_another_device() -> None:
-    with holder("GPU-1"), held("GPU-2", never), held(cpu_slot(), never):
+    with holder("GPU-1"), held("GPU-2", never), held(slot_of({}), never):
         pass
     with held("GPU-1", never):
         pass

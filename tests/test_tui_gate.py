@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from qrprof.planner.gate.gate import Lane
 from qrprof.planner.gate.records import ArgSpec, Domain, Outcome, Task, TaskCase, Tolerance, Verdict
 from qrprof.planner.gate.task_store import keep
 from qrprof.planner.ledger import opened
+from qrprof.planner.optimize.slots import held, slot_of
 from qrprof.tui.cli import run
 
 HONEST = "def candidate(a, b):\n    return a @ b\n"
@@ -100,6 +102,21 @@ def test_what_the_gate_is_given(gate: Gate, tmp_path: Path) -> None:
         found = find(connection, "1-")
     assert (found.file, found.parent) == ("fast.py", "old.py")
     assert {"device", "torch", "load before", "load after"} <= set(found.verdict.environment)
+
+
+def test_it_waits_where_another_measures(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, told = held(slot_of({}), nullcontext), list[str]()
+
+    def say(text: str) -> None:
+        if not told:
+            assert gate.seen == {}
+            other.__exit__(None, None, None)
+        told.append(text)
+
+    other.__enter__()
+    monkeypatch.setattr("qrprof.tui.commands.gate.say", say)
+    assert run(["gate", "fast.py", "--task", "mm"]) == 0
+    assert told == ["waiting: another qrprof measures on this device", "contract"]
 
 
 def test_the_candidate_that_is_judged_is_frozen(gate: Gate, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from qrprof.planner.gate.records import Stage
 from qrprof.planner.gate.replies import Workers
 from qrprof.planner.optimize.child import PREFIX, UNSANDBOXED, WAITING
 from qrprof.planner.optimize.records import Evaluation, Job, Rung
-from qrprof.planner.optimize.slots import cpu_slot, held
+from qrprof.planner.optimize.slots import held, slot_of
 from qrprof.planner.optimize.wire import answer_text, job_in
 
 LAST: Final[Mapping[Rung, Stage]] = {"gate": "timing", "sealed": "holdout"}
@@ -130,8 +130,8 @@ class Server:
 def place_of(device: str, waiting: Path) -> Place:
     found = machine(device)
     if device == "cpu":
-        return Place("cpu", cpu_slot(), waiting)
-    return Place(f"{found['device']} {found['uuid']}", found["uuid"], waiting)
+        return Place("cpu", slot_of(found), waiting)
+    return Place(f"{found['device']} {found['uuid']}", slot_of(found), waiting)
 
 
 def main() -> None:

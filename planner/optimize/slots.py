@@ -4,7 +4,7 @@ The system lets go of a lock when its holder is gone, however that ended.
 """
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
@@ -17,9 +17,12 @@ FOLDER: Final = "slots"
 LOOK_S: Final = 0.1  # between two looks whether a slot is free
 
 
-def cpu_slot() -> str:
-    """The cache folder may be shared by machines; GPUs have names that no other has."""
-    return f"cpu-{platform.node()}"
+def slot_of(machine: Mapping[str, str]) -> str:
+    """Of a device, as `gate.environment.machine` tells of it.
+
+    The cache folder may be shared by machines; GPUs have names that no other has.
+    """
+    return machine.get("uuid", f"cpu-{platform.node()}")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`qrprof gate`: is this candidate kernel right, and faster than the stock op?"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -80,13 +81,22 @@ def frozen(file: Path, copy: Path) -> Path:
 
 def judged(task: Task, candidate: Path, parent: Path | None, layer: "Layer") -> Verdict:
     """Raises QrprofError (exit code 3) where the task's device is not here, and where the ledger cannot be used."""
+    from qrprof.planner.gate.environment import machine
     from qrprof.planner.gate.gate import Lane
     from qrprof.planner.gate.here import judge, workers_on
+    from qrprof.planner.optimize.slots import held, slot_of
 
-    with opened(Path.cwd()) as connection:
-        before = spent(connection, task.id)
-    lane = Lane(before.tries + 1, partial(query, task, sha256(candidate.read_bytes()).hexdigest()))
-    return judge(task, candidate, parent, workers_on(task.device, layer), lane, say=say)
+    with held(slot_of(machine(task.device)), waiting):
+        with opened(Path.cwd()) as connection:
+            before = spent(connection, task.id)
+        lane = Lane(before.tries + 1, partial(query, task, sha256(candidate.read_bytes()).hexdigest()))
+        return judge(task, candidate, parent, workers_on(task.device, layer), lane, say=say)
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    say("waiting: another qrprof measures on this device")
+    yield
 
 
 def query(task: Task, candidate: str) -> int | None:
