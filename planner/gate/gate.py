@@ -201,23 +201,28 @@ def run_gate(
             say(stage)
             if not run.step(stage):
                 break
-        layer = run.candidate.layer if run.candidate else "none"
+        return verdict_on(run, sha256)
+
+
+def verdict_on(run: Run, sha256: str) -> Verdict:
+    """What a gate has come to on the candidate with this hash."""
+    timed = run.timed
     return Verdict(
         id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{sha256[:8]}",
-        task=task.id,
+        task=run.task.id,
         candidate=sha256,
         outcome=outcome_of(run.seen.findings),
         findings=run.seen.findings,
-        times=tuple(replace(time, peak_bytes=run.seen.peak_bytes.get(time.case)) for time in run.timed.times),
+        times=tuple(replace(time, peak_bytes=run.seen.peak_bytes.get(time.case)) for time in timed.times),
         costs=tuple(run.costs),
-        layer=layer,
+        layer=run.candidate.layer if run.candidate else "none",
         holdout_queries=run.queries,
-        tries=lane.tries,
+        tries=run.lane.tries,
         skipped=tuple(f"{c.stage}: {c.of - c.checked} of {c.of} calls" for c in run.costs if c.checked < c.of),
-        speedup=run.timed.speedup,
-        over_parent=run.timed.over_parent,
-        noise=run.timed.noise,
-        needed=run.timed.needed,
+        speedup=timed.speedup,
+        over_parent=timed.over_parent,
+        noise=timed.noise,
+        needed=timed.needed,
     )
 
 
