@@ -25,7 +25,8 @@ from qrprof.tui.cli import run as qrprof
 ATTACKS = attacks()
 QUICK = {  # all that end before the timing, one or two of each kind
     "uninitialised", "mutated_element", "overlapping_outputs", "cache_by_pointer", "cache_by_sum",
-    "captured_memory", "known_shapes", "timed_burst", "late_thread", "daemon", "lazy_subclass", "patched_late", "forged_reply", "gc_search",
+    "captured_memory", "known_shapes", "timed_burst", "late_thread", "daemon", "lazy_subclass", "patched_late",
+    "forged_reply", "gc_search",
     "reused_output", "uniform", "fixed_answer", "no_shift", "tail_skipped", "sampled_batch", "flush_denormal",
     "large_workspace", "wrong_stride", "imports_written_file", "writes_harness", "requires_grad", "exits",
     "fork_bomb", "no_candidate", "zero_task",
