@@ -4,7 +4,6 @@ qrprof task new --qr small --op geqrf
 qrprof gate triton_qr.py --task geqrf-small
 """
 
-import torch
 import triton
 import triton.language as tl
 
