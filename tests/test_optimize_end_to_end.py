@@ -110,6 +110,7 @@ def traced(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         assert ended.code == 0, ended.err
         monkeypatch.chdir(workshop.folder)
         monkeypatch.setenv("QRPROF_CACHE", str(workshop.folder / "cache"))
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of each candidate: idle ones of several spin beside what is timed
         for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
             monkeypatch.delenv(name, raising=False)
         return workshop.folder
@@ -222,6 +223,7 @@ def test_a_model_that_cheats_then_is_slow_then_fails_twice_and_then_is_better(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QRPROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("QRPROF_CONFIG", str(tmp_path / "config"))
     monkeypatch.setattr("time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.2)))
     keep(tmp_path, replace(SOFTMAX, development=(case(65536, 8, 1.0),)))
@@ -259,6 +261,7 @@ def test_candidates_are_evaluated_on_a_cluster(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QRPROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     keep(tmp_path, replace(SOFTMAX, development=(case(16384, 8, 1.0),)))
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "dask").mkdir()
