@@ -2,11 +2,12 @@
 
 import ctypes
 from collections.abc import Iterable
-from functools import cache
 from typing import Final
 
 import torch
 from torch import Tensor
+
+from qrprof.planner.gate import cuda_arena
 
 WORD: Final = 0x7FC0DEAD  # 4 bytes that no honest answer holds; in float32 a NaN
 BLOCKS: Final = 2  # of each size: a candidate may take one for itself before the output's
@@ -26,16 +27,9 @@ def fill(block: Tensor) -> None:
     if not block.is_cuda:
         block.fill_(WORD)
         return
-    stream = torch.cuda.current_stream().cuda_stream
-    arguments = ctypes.c_void_p(block.data_ptr()), ctypes.c_uint(WORD), ctypes.c_size_t(block.numel())
-    status = driver().cuMemsetD32Async(*arguments, ctypes.c_void_p(stream))
-    if status:
-        raise RuntimeError(f"cuMemsetD32Async: CUDA error {status}")
-
-
-@cache
-def driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    address, words = ctypes.c_uint64(block.data_ptr()), ctypes.c_size_t(block.numel())
+    cuda_arena.call("cuMemsetD32Async", address, ctypes.c_uint(WORD), words, stream)
 
 
 def unwritten(tensor: Tensor) -> int:
