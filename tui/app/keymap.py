@@ -6,16 +6,14 @@ next = "n,f"
 """
 
 import difflib
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import platformdirs
-
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.store import config_folder
 from qrprof.tui.app.actions import ACTIONS, Action, conflicts
 
 FILE: Final = "config.toml"
@@ -24,9 +22,7 @@ SHORT: Final = {"escape": "esc", "comma": ","}
 
 
 def config_file() -> Path:
-    """The person's configuration. $QRPROF_CONFIG names another folder."""
-    folder = os.environ.get("QRPROF_CONFIG") or platformdirs.user_config_dir("qrprof")
-    return Path(folder) / FILE
+    return config_folder() / FILE
 
 
 def load_actions(path: Path) -> tuple[Action, ...]:
