@@ -1,6 +1,5 @@
 """What a device of this machine can do at best, measured once and kept in the user's cache folder."""
 
-import os
 import platform
 import re
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pydantic import PositiveFloat, PositiveInt, ValidationError
 
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import Record, RunInfo
-from qrprof.profiler.store import cache_folder
+from qrprof.profiler.store import cache_folder, replacing
 
 if TYPE_CHECKING:
     import torch
@@ -200,11 +199,10 @@ def save(peaks: Peaks, folder: Path) -> Path:
     Raises QrprofError where the folder cannot be written.
     """
     path = peaks_file(folder, peaks.kind, peaks.name, peaks.threads)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(peaks.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_text(peaks.model_dump_json(indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise QrprofError(f"cannot write {path}: {error.strerror}; set QRPROF_CACHE to a writable folder") from None
     return path

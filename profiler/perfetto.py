@@ -8,7 +8,6 @@ as other kinds of events, which readers of traces pass over.
 
 import gzip
 import json
-import os
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from qrprof.profiler.panels import PanelStep, find_panels
 from qrprof.profiler.panelsums import PanelCall, by_call
 from qrprof.profiler.redact import Redact, names_here, redactor
 from qrprof.profiler.runinfo import DeviceInfo, RunInfo
+from qrprof.profiler.store import replacing
 from qrprof.profiler.trace import DEFAULTS, Trace
 
 CATEGORY: Final = {
@@ -82,24 +82,20 @@ def export_facts(
     is whole. Raises QrprofError where the file cannot be written.
     """
     redact = _redactor(facts.trace, run) if redacted else str
-    with replacing(path) as file:
+    with written(path) as file:
         return _write(facts, run, redact, file.write, known)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[TextIO]:
+def written(path: Path) -> Iterator[TextIO]:
     """A text file, gzipped where `path` ends in .gz, that takes the place of `path` once it is whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as raw:
+        with replacing(path) as temporary, temporary.open("wb") as raw:
             packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if path.name.endswith(".gz") else raw
             with packed, TextIOWrapper(cast("Any", packed), encoding="utf-8") as file:
                 yield file
-        temporary.replace(path)
     except OSError as error:
         raise QrprofError(f"cannot write {path}: {error.strerror}; give another file") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _redactor(trace: Trace, run: RunInfo | None) -> Redact:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +23,20 @@ def cache_folder() -> Path:
 def config_folder() -> Path:
     """The user's configuration: what a person decided or wrote for this machine. $QRPROF_CONFIG overrides it."""
     return Path(os.environ.get("QRPROF_CONFIG") or platformdirs.user_config_dir("qrprof"))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`, renamed to it at the end; nothing is left of a failed write.
+
+    Each process has its own: two may write the same file.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def run_file(rank: int) -> str:

@@ -1,6 +1,5 @@
 """`Trace`: the events of one process as integer-nanosecond columns, and its cache on disk."""
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from qrprof.profiler.events import COLUMNS, DEVICE_WORK, HOST, MARK_PREFIX
+from qrprof.profiler.store import replacing
 
 CACHE_SCHEMA = "2"
 MARK = re.compile(re.escape(MARK_PREFIX) + "([0-9]+)")
@@ -77,12 +77,8 @@ def write_cache(trace: Trace, path: Path) -> None:
     table = pa.Table.from_pandas(trace.events, preserve_index=False)
     meta = {"schema": CACHE_SCHEMA, "base_ns": str(trace.base_ns), "warnings": "\n".join(trace.warnings)}
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **meta})
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")  # two processes may write the same cache
-    try:
+    with replacing(path) as temporary:
         pq.write_table(table, temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_cache(path: Path) -> Trace | None:

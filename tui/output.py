@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.store import replacing
 from qrprof.profiler.units import MISSING
 
 if TYPE_CHECKING:
@@ -43,10 +44,9 @@ def write_json(record: Mapping[str, Any]) -> None:
 
 def save_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write what `write_json` prints to a file, whole or not at all. Raises QrprofError where that cannot be done."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps({"schema": SCHEMA, **finite(record)}, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps({"schema": SCHEMA, **finite(record)}, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise QrprofError(f"cannot write {path}: {error.strerror}; name another file") from None
 

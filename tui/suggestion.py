@@ -1,6 +1,5 @@
 """What an optimization suggests in the end: a file, the verdict on it, and what the program's step would gain."""
 
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ from qrprof.planner.predictions import Forecast, forecast
 from qrprof.planner.replay.levers import find_levers
 from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.store import FOLDER, open_store
+from qrprof.profiler.store import FOLDER, open_store, replacing
 from qrprof.tui.commands.verdict import SHA, between
 from qrprof.tui.output import clean, field, title
 from qrprof.tui.ranking import Ranking, short, to_ms
@@ -50,11 +49,10 @@ def written(root: Path, sha256: str, source: str) -> Path:
     """`.qrprof/candidates/<sha256's first digits>.py`, whole or not at all."""
     open_store(root)
     file = Path(FOLDER, CANDIDATES, f"{sha256[:SHA]}.py")
-    temporary = (root / file).with_suffix(f".{os.getpid()}.tmp")
     try:
-        temporary.parent.mkdir(exist_ok=True)
-        temporary.write_text(source, encoding="utf-8")
-        temporary.replace(root / file)
+        (root / file).parent.mkdir(exist_ok=True)
+        with replacing(root / file) as temporary:
+            temporary.write_text(source, encoding="utf-8")
     except OSError as error:
         raise QrprofError(f"cannot write {file}: {error.strerror}; make room, or {FOLDER} writable") from None
     return file

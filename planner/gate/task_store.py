@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from qrprof.planner.gate.records import SCHEMA, Task
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import schema_number
-from qrprof.profiler.store import FOLDER, matching, open_store
+from qrprof.profiler.store import FOLDER, matching, open_store, replacing
 
 TASKS: Final = "tasks"
 TASK_FILE: Final = "task.json"
@@ -31,11 +30,10 @@ def keep(root: Path, task: Task) -> Task:
     digest = hashlib.sha256(written(task)).hexdigest()[:DIGITS]
     kept = replace(task, id=f"{task.id}-{digest}")
     folder = open_store(root) / TASKS / kept.id
-    temporary = folder / f".{TASK_FILE}.{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary.write_bytes(written(kept))
-        temporary.replace(folder / TASK_FILE)
+        with replacing(folder / TASK_FILE) as temporary:
+            temporary.write_bytes(written(kept))
     except OSError as error:
         raise QrprofError(f"cannot write {folder}: {error.strerror}; make room, or make it writable") from None
     return kept

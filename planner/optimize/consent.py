@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import config_folder
+from qrprof.profiler.store import config_folder, replacing
 
 FILE: Final = "endpoints.json"
 SCHEMA: Final = 1
@@ -74,11 +74,10 @@ def agree(url: str, now: datetime) -> None:
     """Keep that this host may be sent prompts, in a file that only the user reads. Raises QrprofError."""
     folder = config_folder()
     record = {"schema": SCHEMA, "hosts": agreed() | {host_of(url): now.isoformat(timespec="seconds")}}
-    temporary = folder / f".{FILE}.{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(temporary, json.dumps(record, indent=1))
-        temporary.replace(folder / FILE)
+        with replacing(folder / FILE) as temporary:
+            write_private(temporary, json.dumps(record, indent=1))
     except OSError as error:
         raise QrprofError(f"cannot write {folder / FILE}: {error.strerror}; make it writable") from None
 

@@ -34,6 +34,7 @@ from qrprof.planner.optimize.child import PREFIX, UNSANDBOXED, WAITING
 from qrprof.planner.optimize.records import Evaluation, Job, Rung
 from qrprof.planner.optimize.slots import held, slot_of
 from qrprof.planner.optimize.wire import answer_text, job_in
+from qrprof.profiler.store import replacing
 
 LAST: Final[Mapping[Rung, Stage]] = {"gate": "timing", "sealed": "holdout"}
 IDLE_S: Final = 900.0  # without a request, after which it makes room
@@ -156,9 +157,8 @@ def listen(requests: "SimpleQueue[str]", folder: Path) -> None:
 
 
 def publish(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ import importlib.metadata
 import json
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import qrprof
 from qrprof.profiler.recording.calls import Call
 from qrprof.profiler.recording.clock import Stamp, durations_ns, uses_device
 from qrprof.profiler.recording.plan import MAX_PERIOD, Settings, Step, find_period, kinds_of, weights, whole_periods
-from qrprof.profiler.store import run_file
+from qrprof.profiler.store import replacing, run_file
 
 SCHEMA = 1
 
@@ -101,17 +100,6 @@ def with_samples_kept(path: Path, facts: Facts) -> Facts:
 def write_json(path: Path, value: Any) -> None:
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1), encoding="utf-8")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name to write to, renamed to `path` at the end; nothing is left of a failed write."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_samples(path: Path, samples: Mapping[Call, Sequence[Any]]) -> None:

@@ -3,12 +3,12 @@
 import csv
 import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.store import replacing
 from qrprof.tui.app.views import Shown
 
 FORMATS: Final = (".csv", ".json", ".svg")
@@ -43,10 +43,8 @@ def export(path: Path, shown: Shown, svg: str) -> None:
     if path.suffix not in FORMATS:
         raise QrprofError(f"{path} has none of the endings {', '.join(FORMATS)}; give one", Exit.USAGE)
     text = svg if path.suffix == ".svg" else (as_csv if path.suffix == ".csv" else as_json)(shown)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise QrprofError(f"cannot write {path}: {error.strerror}; name another file") from None

@@ -1,13 +1,12 @@
 """What survives a restart: one small file in the user's cache. It may be deleted, and is never needed."""
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from qrprof.profiler.store import cache_folder
+from qrprof.profiler.store import cache_folder, replacing
 
 SCHEMA: Final = 1
 
@@ -39,8 +38,7 @@ def load_state(path: Path) -> Kept:
 
 def save_state(path: Path, kept: Kept) -> None:
     """Keep it, whole or not at all; where it cannot be written, the next start begins afresh."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"schema": SCHEMA, **asdict(kept)}), encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps({"schema": SCHEMA, **asdict(kept)}), encoding="utf-8")
