@@ -19,7 +19,7 @@ from optimize_clusters import started
 from qrprof.planner.gate.gate import Lane, run_gate
 from qrprof.planner.gate.preview import preview
 from qrprof.planner.gate.task_store import keep
-from qrprof.planner.optimize.brief import journal_of
+from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.optimize.records import Evaluation, Job
 from qrprof.planner.optimize.tunables import tunables
 from qrprof.tui.cli import run

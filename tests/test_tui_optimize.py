@@ -19,8 +19,8 @@ from test_tui_task import events, op
 from qrprof.planner.gate.records import Interval, Outcome, Preview
 from qrprof.planner.gate.task_store import keep
 from qrprof.planner.ledger import opened
-from qrprof.planner.optimize.brief import journal_of
 from qrprof.planner.optimize.budget import parse
+from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.optimize.records import Budget, Evaluation, Job
 from qrprof.planner.optimize.tunables import tunables
 from qrprof.planner.predictions import listed

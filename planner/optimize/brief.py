@@ -1,8 +1,6 @@
 """What an optimization starts with: the file, and what is known of the op from its run, its device and its kernels."""
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from qrprof.planner.gate.aten_task import stock_source
@@ -12,7 +10,7 @@ from qrprof.planner.gate.records import Task
 from qrprof.planner.ledger import ledger_file, looked_up, opened
 from qrprof.planner.optimize import counters, feedback
 from qrprof.planner.optimize.compose import is_composed
-from qrprof.planner.optimize.journal import Journal, hash_of
+from qrprof.planner.optimize.journal import Journal, hash_of, journal_of
 from qrprof.planner.optimize.lessons import Lesson, learned, recall, shipped
 from qrprof.planner.optimize.loop import Lessons
 from qrprof.planner.optimize.records import Candidate, Known, Start
@@ -104,10 +102,6 @@ def known_at_first(found: Brief, root: Path, hint: str | None = None) -> Known:
     known = Known(found.task, found.source, hints=hints, feedback=found.feedback)
     journal = journal_of(root) if ledger_file(root).exists() else None
     return replace(known, lessons=fitting(journal, found.task, found.device)(known))
-
-
-def journal_of(root: Path) -> Journal:
-    return Journal(partial(opened, root), lambda: datetime.now(UTC))
 
 
 def fitting(journal: Journal | None, task: Task, device: str) -> Lessons:

@@ -10,7 +10,8 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,6 +21,7 @@ from qrprof import __version__
 from qrprof.planner.gate import evidence
 from qrprof.planner.gate.evidence import Kept
 from qrprof.planner.gate.records import Interval, Outcome, Task
+from qrprof.planner.ledger import opened
 from qrprof.planner.optimize.budget import Spent
 from qrprof.planner.optimize.records import Candidate, Event, Rung, Start
 from qrprof.profiler.errors import Exit, QrprofError
@@ -254,6 +256,11 @@ class Journal:
         query = "SELECT text FROM hints WHERE optimization = ? ORDER BY id"
         with self.connect() as connection:
             return [row["text"] for row in connection.execute(query, (optimization,))]
+
+
+def journal_of(root: Path) -> Journal:
+    """Of the ledger of the working folder `root`, which is made with the first thing that is written or asked."""
+    return Journal(partial(opened, root), lambda: datetime.now(UTC))
 
 
 # --- rows

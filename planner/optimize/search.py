@@ -5,7 +5,6 @@ so far with those values changed that a draw from the posterior of all values' e
 tried is uncertain, and so comes early. Deterministic under its seed.
 """
 
-import hashlib
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qrprof.planner.optimize.beam import mid, usable
+from qrprof.planner.optimize.journal import hash_of
 from qrprof.planner.optimize.records import Candidate, Known, Proposal, Proposed, ProposerName
 from qrprof.planner.optimize.tunables import tunables, with_settings
 
@@ -95,7 +95,7 @@ class Search:
             if was != value
         ]
         longer = ", timed longer" if settings in self.rungs else ""
-        sha256 = None if parent == self.space.start else hashlib.sha256(self.text(parent).encode()).hexdigest()
+        sha256 = None if parent == self.space.start else hash_of(self.text(parent))
         return Proposal(self.text(settings), sha256, ", ".join(changes) + longer, settings=self.named(settings))
 
     def text(self, settings: Settings) -> str:

@@ -17,6 +17,7 @@ from qrprof.planner.gate.task_store import load_task
 from qrprof.planner.ledger import opened
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.tui.commands.bench import STDOUT
+from qrprof.tui.commands.task import FILE
 from qrprof.tui.commands.verdict import page, record
 from qrprof.tui.output import clean, save_json, say, write, write_json
 
@@ -30,7 +31,6 @@ CODES: Final[Mapping[Outcome, Exit]] = {
     "UNKNOWN": Exit.UNKNOWN,
     "INFRA": Exit.INFRA,
 }
-FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
 @click.command(epilog="Example: qrprof gate fast_qr.py --task geqrf-small")

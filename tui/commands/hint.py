@@ -1,13 +1,11 @@
 """`qrprof hint`: a word to an optimization, also while it runs."""
 
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import click
 
-from qrprof.planner.ledger import ledger_file, opened
-from qrprof.planner.optimize.journal import Journal
+from qrprof.planner.ledger import ledger_file
+from qrprof.planner.optimize.journal import Journal, journal_of
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import FOLDER
 from qrprof.tui.output import clean, say
@@ -35,4 +33,4 @@ def existing_journal(root: Path) -> Journal:
     """Raises QrprofError (exit code 2) where the working folder has no ledger."""
     if not ledger_file(root).exists():
         raise QrprofError(f"no optimizations in {FOLDER}; `qrprof optimize` makes one", Exit.USAGE)
-    return Journal(partial(opened, root), lambda: datetime.now(UTC))
+    return journal_of(root)

@@ -16,6 +16,7 @@ from qrprof.planner.optimize.budget import parse
 from qrprof.planner.optimize.control import Control
 from qrprof.planner.optimize.records import Budget, Event, Known, ProposerName
 from qrprof.profiler.errors import Exit
+from qrprof.tui.commands.task import FILE
 from qrprof.tui.output import clean, put, say, write
 from qrprof.tui.progress import Progress, going_on, json_line, object_line
 from qrprof.tui.remember import remember
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # torch is imported once the command runs
     from qrprof.tui.suggestion import Suggestion
 
 SHOWN: Final = 8  # settings of a search that --dry-run shows
-FILE: Final = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
 @click.command(epilog="Example: qrprof optimize --budget 10min")
@@ -168,7 +168,7 @@ def whole(
     options: "Options", place: "Endpoint | None", control: Control, shown: Shown, going: "Work | None" = None
 ) -> int:
     """Target after target, until none is left, the budget is spent, or a person ends it."""
-    from qrprof.planner.optimize.brief import journal_of
+    from qrprof.planner.optimize.journal import journal_of
     from qrprof.planner.optimize.target import Nothing
     from qrprof.tui.optimizing import GO_ON, find_work, ranking_of, run
 
