@@ -117,7 +117,9 @@ def diff(a: Side, b: Side) -> Diff:
     floor, noise = floor_of(a.noise, b.noise, *(measured or (a_ns, b_ns)))
     share = comparability(one, other)
     withheld = refusal(a, b, share)
-    rows = rows.assign(change=changes(rows, floor), size=rows["delta_ns"].abs(), time=rows["a_ns"] + rows["b_ns"])
+    delta, only = rows["delta_ns"], rows["only"]
+    words = changes(delta, only == "right_only", only == "left_only", floor)
+    rows = rows.assign(change=words, size=delta.abs(), time=rows["a_ns"] + rows["b_ns"])
     rows = rows.sort_values(["size", "time", *SLOT], ascending=[False, False] + [True] * len(SLOT))
     return Diff(
         rows=rows[: 0 if withheld else len(rows)][COLUMNS].reset_index(drop=True),
@@ -252,11 +254,11 @@ def kind(one: Side) -> str:
     return next((device.kind for device in one.run.devices if device.kind != "cpu"), "cuda")
 
 
-def changes(rows: pd.DataFrame, floor: float | None) -> npt.NDArray[np.object_]:
+def changes(
+    delta: "pd.Series[float]", new: "pd.Series[bool]", gone: "pd.Series[bool]", floor: float | None
+) -> npt.NDArray[np.object_]:
+    """In a word, by what each row takes more in B, and whether B or A alone has it; "" where no floor is known."""
     if floor is None:
-        return np.full(len(rows), "", dtype=object)
-    delta = rows["delta_ns"]
+        return np.full(len(delta), "", dtype=object)
     still = (delta.abs() <= floor) | (delta == 0)
-    words = [STILL, "new", "gone", "slower"]
-    found = np.select([still, rows["only"] == "right_only", rows["only"] == "left_only", delta > 0], words, "faster")
-    return found.astype(object)
+    return np.select([still, new, gone, delta > 0], [STILL, "new", "gone", "slower"], "faster").astype(object)

@@ -32,6 +32,11 @@ def time(ns: float | None) -> str:
     return f"{digits(ns)} ns"
 
 
+def signed(value: float) -> str:
+    """`digits` of a difference, with its sign."""
+    return f"+{digits(value)}" if value > 0 else digits(value)
+
+
 def moment(ns: float, step_ns: float) -> str:
     """A point in time, ns, with the digits that tell it from one `step_ns` later: `12.345 ms`."""
     scale, unit = _TIME[0] if step_ns >= 1e9 else _TIME[1]

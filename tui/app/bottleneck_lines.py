@@ -19,14 +19,10 @@ def per_cent(value: float) -> str:
     return units.share(value / PER_CENT)
 
 
-def signed(value: float) -> str:
-    return f"+{units.digits(value)}" if value > 0 else units.digits(value)
-
-
 GAIN: Final = "gain"
 WHAT: Final = (Head("what", "what"), Head("ms", "ms/step", adds=True))
 THEN: Final = Head("then", "then, ms", adds=True)
-DELTA: Final = (Head("delta", "B - A", adds=True, form=signed), Head("change", "change", spare=1, sorts=False))
+DELTA: Final = (Head("delta", "B - A", adds=True, form=units.signed), Head("change", "change", spare=1, sorts=False))
 REST: Final = (
     Head("share", "share", adds=True, form=per_cent),
     Head("bar", "", spare=3, sorts=False),
@@ -59,7 +55,7 @@ def line(row: "Row", columns: tuple[Head, ...], then_ns: Mapping[str, float], gl
         "what": row.label,
         "ms": number(ms),
         "then": number(then),
-        "delta": units.MISSING if delta is None else signed(delta),
+        "delta": units.MISSING if delta is None else units.signed(delta),
         "change": row.change or units.MISSING,
         "share": units.share(row.share),
         "bar": f"{glyphs.bar(row.share, BAR_CELLS):<{BAR_CELLS}}",

@@ -7,7 +7,7 @@ from typing import Final
 
 from qrprof.planner.targets import Target, expected_gain
 from qrprof.profiler import units
-from qrprof.profiler.diff import STILL, diff
+from qrprof.profiler.diff import changes, diff
 from qrprof.tui.app.session import Session
 from qrprof.tui.commands.diff import steps_line
 from qrprof.tui.commands.rank import gain, label, noise_line
@@ -133,30 +133,21 @@ def compared(found: Ranked, session: Session, other: Session) -> Ranked:
     if differs.withheld:
         return replace(found, compared=f"not compared with {name}: {differs.withheld}")
     sums = differs.rows.groupby("key")[["a_ns", "b_ns"]].sum()
-    times = {str(key): (float(a_ns), float(b_ns)) for key, a_ns, b_ns in sums.itertuples(name=None)}
+    a_ns, b_ns = sums["a_ns"], sums["b_ns"]
+    words = changes(b_ns - a_ns, a_ns == 0, b_ns == 0, differs.floor_ns)
+    known = {str(key): (a, b, word) for (key, a, b), word in zip(sums.itertuples(name=None), words, strict=True)}
     here = {one.key for one in found.rows}
-    rows = [*found.rows, *(missing(key) for key in times if key not in here)]
+    rows = [*found.rows, *(missing(key) for key in known if key not in here)]
     return replace(
         found,
-        rows=tuple(beside(one, *times[one.key], differs.floor_ns) if one.key in times else one for one in rows),
+        rows=tuple(beside(one, *known[one.key]) if one.key in known else one for one in rows),
         compared=f"A is {name}; {steps_line(differs)}",
         delta_ns=differs.b_ns - differs.a_ns,
     )
 
 
-def beside(one: Row, a_ns: float, b_ns: float, floor: float | None) -> Row:
-    return replace(one, a_ns=a_ns, delta_ns=b_ns - a_ns, change=change(a_ns, b_ns, floor))
-
-
-def change(a_ns: float, b_ns: float, floor: float | None) -> str:
-    """As `qrprof diff` has it, of all rows of a key together."""
-    if floor is None:
-        return ""
-    if abs(b_ns - a_ns) <= floor:
-        return STILL
-    if not a_ns or not b_ns:
-        return "gone" if a_ns else "new"
-    return "slower" if b_ns > a_ns else "faster"
+def beside(one: Row, a_ns: float, b_ns: float, change: str) -> Row:
+    return replace(one, a_ns=a_ns, delta_ns=b_ns - a_ns, change=change)
 
 
 def missing(key: str) -> Row:

@@ -9,10 +9,9 @@ from qrprof.profiler.coverage import describe
 from qrprof.profiler.launches import Launches, per_step
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.widgets.grid import Head, Line, Value
-from qrprof.tui.commands.launches import graph_line, launches_line, row_of, short_line, total_of
+from qrprof.tui.commands.launches import US, graph_line, launches_line, row_of, short_line, total_of
 from qrprof.tui.ranking import MS, short
 
-US: Final = 1e3  # ns
 LABELS: Final = {"op": "op", "what": "what is launched"}  # what the rows may be
 HEADS: Final = (  # as the cells of `row_of`
     Head("launches", "launches", adds=True),
@@ -94,7 +93,7 @@ def line(what: str, sums: Mapping[Any, Any], was: Mapping[Any, float] | None) ->
     ]
     if was is not None:
         delta = (sums["api_ns"] - was.get(what, 0.0)) / MS
-        cells.insert(BESIDE, f"{'+' if delta > 0 else ''}{units.digits(delta)}")
+        cells.insert(BESIDE, units.signed(delta))
         values.insert(BESIDE, delta)
     return Line(what, tuple(cells), tuple(values))
 

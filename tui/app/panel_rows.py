@@ -92,7 +92,7 @@ def shape_row(key: str, shape: PanelShape, before: Mapping[tuple[str, str, str],
     ]
     if before is not None:
         delta = None if step is None else step - before.get(same(shape), 0.0) / MS
-        cells.insert(BESIDE, units.MISSING if delta is None else f"{'+' if delta > 0 else ''}{units.digits(delta)}")
+        cells.insert(BESIDE, units.MISSING if delta is None else units.signed(delta))
         values.insert(BESIDE, delta)
     return Line(key, tuple(cells), tuple(values))
 

@@ -13,7 +13,7 @@ from textual.widgets import DataTable, Static
 from qrprof.profiler import units
 from qrprof.tui.app.actions import BOTTLENECKS
 from qrprof.tui.app.aside import aside
-from qrprof.tui.app.bottleneck_lines import GAIN, MS, heads, line, number, signed
+from qrprof.tui.app.bottleneck_lines import GAIN, MS, heads, line, number
 from qrprof.tui.app.glyphs import Glyphs
 from qrprof.tui.app.session import Selection, Session
 from qrprof.tui.app.views import Selected
@@ -111,7 +111,7 @@ class Bottlenecks(GridView["Ranked"]):
         text = f"total {number(found.total_ns / MS)} ms/step, {units.share(found.total_share)}"
         if self.told.then_ns:
             text += f", then {number(sum(self.told.then_ns.values()) / MS)} by shares alone"
-        return text if found.delta_ns is None else f"{text}, B - A {signed(found.delta_ns / MS)}"
+        return text if found.delta_ns is None else f"{text}, B - A {units.signed(found.delta_ns / MS)}"
 
     def details(self, found: "Ranked", row: "Row") -> Group:
         pairs = [("", row.key), *row.details]
