@@ -91,14 +91,19 @@ def clean(text: str) -> str:
 
 def middle(text: str, width: int) -> str:
     """`text` in at most `width` cells, both ends kept."""
+    return cut(text, width, blocks=fancy())
+
+
+def cut(text: str, width: int, *, blocks: bool) -> str:
+    """As `middle`; without `blocks` in ASCII."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
         return text
-    mark = "…" if fancy() else ".."
+    mark = "…" if blocks else ".."
     head = max(width - len(mark) + 1, 0) // 2
     tail = max(width - len(mark) - head, 0)
-    return set_cell_size(text, head) + mark + set_cell_size(text[::-1], tail)[::-1]
+    return set_cell_size(text, head) + mark[:width] + set_cell_size(text[::-1], tail)[::-1]
 
 
 def full(text: str, longest: int = LONGEST) -> str:
@@ -108,10 +113,15 @@ def full(text: str, longest: int = LONGEST) -> str:
 
 def bar(share: float | None, cells: int = 6) -> str:
     """A share of 0..1 as a bar of `cells` cells; what is there at all shows at least one mark."""
+    return drawn_bar(share, cells, blocks=fancy())
+
+
+def drawn_bar(share: float | None, cells: int, *, blocks: bool) -> str:
+    """As `bar`; without `blocks` in ASCII."""
     if share is None or not share > 0:
         return ""
     length = min(share, 1.0) * cells
-    if not fancy():
+    if not blocks:
         return "#" * round(length) or "."
     eighths = max(round(8 * length), 1)
     return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()

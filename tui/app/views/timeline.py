@@ -13,7 +13,7 @@ from qrprof.profiler import units
 from qrprof.tui.app.actions import TIMELINE
 from qrprof.tui.app.filters import parse
 from qrprof.tui.app.glyphs import Glyphs
-from qrprof.tui.app.session import NOTHING, Selection, Session
+from qrprof.tui.app.session import Selection, Session
 from qrprof.tui.app.timeline_model import Tally, around, mark
 from qrprof.tui.app.views import Selected, Shown, View
 from qrprof.tui.app.widgets.lanes import Lanes, Picked
@@ -38,7 +38,6 @@ class TimelineView(View["Told"]):
         super().__init__()
         self.glyphs = glyphs
         self.told: Told | None = None
-        self.selection = NOTHING
         self.wanted = ""  # the filter
 
     def content(self) -> ComposeResult:
