@@ -55,6 +55,9 @@ def file(speed: float | Mapping[str, float], outcome: Outcome = "PASS", note: st
     return "\n".join([*lines, "", "", "def candidate(*args):", "    return speed", ""])
 
 
+MANY = [file(1.0, note=str(number)) for number in range(60)]  # none better
+
+
 START = file(1.0, note="the starting file")
 
 
@@ -210,3 +213,19 @@ class Bench:
 
     def meter(self, start: Start) -> Meter:
         return Meter(start.budget, self.clock, self.journal.spent(start.id), partial(self.journal.keep_spent, start.id))
+
+
+# --- what came of it
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind for event in events if event.kind != "usage"]
+
+
+def of(kind: str, events: list[Event]) -> list[Any]:
+    return [event.record for event in events if event.kind == kind]
+
+
+def ended(events: list[Event]) -> Any:
+    assert events[-1].kind == "ended"
+    return events[-1].record
