@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.store import FOLDER, open_store
+from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.store import FOLDER, matching, open_store
 
 T = TypeVar("T")
 LEDGER: Final = "ledger.sqlite"
+SHOWN: Final = 3  # ids in an error
 BUSY_S: Final = 5.0  # that one process waits for another's writes
 
 WAIT: Final = "try again once the other process has ended"
@@ -172,6 +173,20 @@ def looked_up(root: Path, look: Callable[[sqlite3.Connection], list[T]]) -> list
         return []
     with opened(root) as connection:
         return look(connection)
+
+
+def find_id(connection: sqlite3.Connection, table: str, name: str, what: str, hint: str = "") -> str:
+    """The id in a table that is `name`, or the only one that begins so.
+
+    Raises QrprofError (exit code 2) where there is not exactly one, in a sentence on `what` that ends in `hint`.
+    """
+    ids = [row["id"] for row in connection.execute(f"SELECT id FROM {table} ORDER BY rowid")]
+    matches = matching(ids, name)
+    if len(matches) == 1:
+        return matches[0]
+    problem = "is the beginning of several" if matches else "is unknown"
+    there = ", ".join((matches or ids)[-SHOWN:]) or "none"
+    raise QrprofError(f"{what} {name!r} {problem}; there are {there}{hint}", Exit.USAGE)
 
 
 def connect(path: Path) -> sqlite3.Connection:

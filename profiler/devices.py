@@ -216,6 +216,11 @@ def load(path: Path) -> Peaks | None:
         return None
 
 
+def kept_peaks(kind: str, name: str, threads: int) -> Peaks | None:
+    """Peaks of a device of this machine, as `save` keeps them; `threads` are torch's, on which a CPU's depend."""
+    return load(peaks_file(devices_folder(), kind, name, threads))
+
+
 def peaks_for(run: RunInfo, folder: Path) -> Peaks | None:
     """Peaks of the device that `run` was on: its GPU by name, else its CPU by name and threads; None: not measured."""
     if not run.devices:

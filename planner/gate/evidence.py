@@ -16,11 +16,10 @@ from pydantic import TypeAdapter
 from qrprof import __version__
 from qrprof.planner.gate.environment import stays
 from qrprof.planner.gate.records import Outcome, Verdict
-from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import matching
+from qrprof.planner.ledger import find_id
+from qrprof.profiler.errors import QrprofError
 
 QUERIES: Final = 3  # of a task's sealed holdout
-SHOWN: Final = 3  # ids in an error
 VERDICT: Final = TypeAdapter(Verdict)
 
 
@@ -113,19 +112,13 @@ def find(connection: sqlite3.Connection, name: str) -> Kept:
 
     Raises QrprofError: exit code 2 where there is not exactly one, and where its row is of no version of this schema.
     """
-    ids = [row["id"] for row in connection.execute("SELECT id FROM verdicts ORDER BY rowid")]
-    matches = matching(ids, name)
-    if len(matches) != 1:
-        problem = "is the beginning of several" if matches else "is unknown"
-        known = ", ".join((matches or ids)[-SHOWN:])
-        there = f"there are {known}" if known else "there are none"
-        raise QrprofError(f"verdict {name!r} {problem}; {there}; list all with `qrprof verdict`", Exit.USAGE)
-    row = connection.execute("SELECT * FROM verdicts WHERE id = ?", (matches[0],)).fetchone()
+    id_ = find_id(connection, "verdicts", name, "verdict", "; list all with `qrprof verdict`")
+    row = connection.execute("SELECT * FROM verdicts WHERE id = ?", (id_,)).fetchone()
     try:
         verdict = VERDICT.validate_python(json.loads(row["record"]))
     except ValueError as error:  # of JSON or of the record
         why = str(error).splitlines()[0]
-        raise QrprofError(f"the ledger holds a broken verdict {matches[0]} ({why}); move ledger.sqlite away") from None
+        raise QrprofError(f"the ledger holds a broken verdict {id_} ({why}); move ledger.sqlite away") from None
     return Kept(verdict, row["made_at"], row["file"], row["parent"], row["version"])
 
 

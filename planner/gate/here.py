@@ -12,7 +12,7 @@ from qrprof.planner.gate.limits import Limits
 from qrprof.planner.gate.records import Stage, Task, Verdict
 from qrprof.planner.gate.replies import Workers
 from qrprof.planner.gate.sandbox import Layer
-from qrprof.profiler.devices import devices_folder, load, peaks_file
+from qrprof.profiler.devices import kept_peaks
 from qrprof.profiler.errors import Exit, QrprofError
 
 
@@ -50,6 +50,6 @@ def judge(
     Raises QrprofError (exit code 3) where the task's device is not here, and what run_gate and the lane's query raise.
     """
     fixed, at_start = machine(task.device), state(task.device)
-    peaks = load(peaks_file(devices_folder(), task.device, fixed["device"], torch.get_num_threads()))
+    peaks = kept_peaks(task.device, fixed["device"], torch.get_num_threads())
     verdict = gate.run_gate(task, candidate, parent, workers=workers, lane=lane, peaks=peaks, until=until, say=say)
     return replace(verdict, environment=around(fixed, at_start, state(task.device)))

@@ -15,7 +15,7 @@ from qrprof.planner.optimize.lessons import Lesson, learned, recall, shipped
 from qrprof.planner.optimize.loop import Lessons
 from qrprof.planner.optimize.records import Candidate, Known, Start
 from qrprof.planner.optimize.starters import starter
-from qrprof.profiler.devices import Peaks, devices_folder, load, peaks_file
+from qrprof.profiler.devices import Peaks, kept_peaks
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.load import load_run
@@ -72,7 +72,7 @@ def peaks_here(task: Task, device: str) -> Peaks | None:
     import torch
 
     name = machine(CPU)["device"] if device == CPU else device
-    return load(peaks_file(devices_folder(), task.device, name, torch.get_num_threads())) if device else None
+    return kept_peaks(task.device, name, torch.get_num_threads()) if device else None
 
 
 def of_origin(root: Path, task: Task, rank: int) -> tuple[str, ...]:

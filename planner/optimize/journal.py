@@ -21,14 +21,12 @@ from qrprof import __version__
 from qrprof.planner.gate import evidence
 from qrprof.planner.gate.evidence import Kept
 from qrprof.planner.gate.records import Interval, Outcome, Task
-from qrprof.planner.ledger import opened
+from qrprof.planner.ledger import find_id, opened
 from qrprof.planner.optimize.budget import Spent
 from qrprof.planner.optimize.records import Candidate, Event, Rung, Start
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import matching
 
 T = TypeVar("T")
-SHOWN: Final = 3  # ids in an error
 START: Final = TypeAdapter(Start)
 CANDIDATE: Final = TypeAdapter(Candidate)
 SPENT: Final[TypeAdapter[Spent]] = TypeAdapter(Spent)
@@ -121,14 +119,9 @@ class Journal:
     def start(self, name: str) -> Start:
         """What was asked for under this id, or under the only one that begins so. Raises QrprofError (exit code 2)."""
         with self.connect() as connection:
-            ids = [row["id"] for row in connection.execute("SELECT id FROM optimizations ORDER BY rowid")]
-            matches = matching(ids, name)
-            if len(matches) != 1:
-                problem = "is the beginning of several" if matches else "is unknown"
-                there = ", ".join((matches or ids)[-SHOWN:]) or "none"
-                raise QrprofError(f"optimization {name!r} {problem}; there are {there}", Exit.USAGE)
+            id_ = find_id(connection, "optimizations", name, "optimization")
             query = "SELECT record, text FROM optimizations JOIN sources ON sha256 = source WHERE id = ?"
-            row = connection.execute(query, matches).fetchone()
+            row = connection.execute(query, (id_,)).fetchone()
         return replace(read(START, row["record"]), source=row["text"])
 
     def optimizations(self) -> list[Listed]:

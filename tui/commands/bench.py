@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from qrprof.profiler import units
-from qrprof.profiler.devices import cpu_name, devices_folder, load, peaks_file
+from qrprof.profiler.devices import cpu_name, kept_peaks
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.recording.runrecord import versions
 from qrprof.tui.output import Cell, Column, field, name, save_json, say, table, write, write_json
@@ -98,7 +98,7 @@ def prepare(cases: str, against: str | None, seconds: float) -> Job:
     wanted = SETS.get(cases) or read_cases(Path(cases))
     kept = small(wanted) if device.type == "cpu" and cases in SETS else wanted
     model = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
-    peaks = load(peaks_file(devices_folder(), device.type, model, torch.get_num_threads()))
+    peaks = kept_peaks(device.type, model, torch.get_num_threads())
     load_now = os.getloadavg()[0]
     notes = notes_of(device.type, len(wanted) - len(kept), load_now)
     if peaks is None:

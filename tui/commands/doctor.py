@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from qrprof.profiler import units
-from qrprof.profiler.devices import Peaks, cpu_name, devices_folder, load, measure, peaks_file, save
+from qrprof.profiler.devices import Peaks, cpu_name, devices_folder, kept_peaks, measure, save
 from qrprof.profiler.errors import Exit
 from qrprof.profiler.store import FOLDER
 from qrprof.tui.output import Cell, Column, fancy, full, say, table, write, write_json
@@ -44,7 +44,7 @@ class Device:
     threads: int
 
     def peaks(self) -> Peaks | None:
-        return load(peaks_file(devices_folder(), self.kind, self.name, self.threads))
+        return kept_peaks(self.kind, self.name, self.threads)
 
 
 @click.command(epilog="Example: qrprof doctor --measure")
