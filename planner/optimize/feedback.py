@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from qrprof.planner.counts import Work
 from qrprof.planner.gate.floor import case_work, floor_ns
 from qrprof.planner.gate.records import CaseTime, Task, TaskCase, Verdict
 from qrprof.planner.optimize.records import Known
-from qrprof.planner.roofline import remaining
+from qrprof.planner.roofline import Levels, remaining
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.events import CAUSE_LABELS
@@ -85,7 +86,7 @@ def of_task(task: Task, peaks: Peaks | None) -> tuple[str, ...]:
 
 def bounds(task: Task, case: TaskCase, peaks: Peaks | None) -> str:
     todo = case_work(task.op, case)
-    levels = remaining(todo, 1.0, peaks) if todo and peaks else None
+    levels = levels_of(todo, peaks)
     if todo is None or levels is None:
         return ""
     floor = floor_ns(task.op, case, task.device, peaks)
@@ -94,6 +95,11 @@ def bounds(task: Task, case: TaskCase, peaks: Peaks | None) -> str:
         f"{units.share(case.weight)} of the time; {flops}{units.size(todo.bytes)} moved; "
         f"a good kernel takes {units.time(levels.mid)}, none less than {units.time(floor)}"
     )
+
+
+def levels_of(todo: Work | None, peaks: Peaks | None) -> Levels | None:
+    """Of one call; None where its work or the peaks are not known."""
+    return remaining(todo, 1.0, peaks) if todo and peaks else None
 
 
 def of_verdict(verdict: Verdict, task: Task, peaks: Peaks | None) -> tuple[str, ...]:
@@ -112,8 +118,7 @@ def achieved(time: CaseTime, task: Task, case: TaskCase, peaks: Peaks | None) ->
     told = (
         f"{time.case}: the file judged last {units.time(time.candidate_ns)}, the stock op {units.time(time.stock_ns)}"
     )
-    todo = case_work(task.op, case)
-    levels = remaining(todo, 1.0, peaks) if todo and peaks else None
+    levels = levels_of(case_work(task.op, case), peaks)
     if levels is None or not levels.mid or time.candidate_ns <= 0:
         return told
     return f"{told}; {units.share(levels.mid / time.candidate_ns)} of what a good kernel reaches"
