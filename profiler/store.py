@@ -39,6 +39,13 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only the user reads (mode 0600), whole or not at all."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with replacing(path) as temporary, open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def run_file(rank: int) -> str:
     """File name of a rank's run record in the run's folder."""
     return RUN_FILE if rank == 0 else f"run.rank{rank}.json"

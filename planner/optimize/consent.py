@@ -1,15 +1,13 @@
 """Whether this person has agreed that a host is sent prompts. Kept in the user's configuration folder, by host."""
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import config_folder, replacing
+from qrprof.profiler.store import config_folder, write_private
 
 FILE: Final = "endpoints.json"
 SCHEMA: Final = 1
@@ -76,12 +74,6 @@ def agree(url: str, now: datetime) -> None:
     record = {"schema": SCHEMA, "hosts": agreed() | {host_of(url): now.isoformat(timespec="seconds")}}
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(folder / FILE) as temporary:
-            write_private(temporary, json.dumps(record, indent=1))
+        write_private(folder / FILE, json.dumps(record, indent=1))
     except OSError as error:
         raise QrprofError(f"cannot write {folder / FILE}: {error.strerror}; make it writable") from None
-
-
-def write_private(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
