@@ -1,0 +1,46 @@
+"""Which calls of a recorded run an adapter would group, and how many there would be in a batch."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qrprof.kernels.qr.dispatch import lane
+from qrprof.profiler.runinfo import RunInfo
+
+if TYPE_CHECKING:
+    from qrprof.kernels.adapters import Adapter
+
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Group:
+    """Calls of one shape in a step that makes any."""
+
+    op: str  # "linalg_qr"
+    count: int
+    shape: tuple[int, int]  # of one matrix
+    dtype: str
+    device: str
+    share: float  # of the steps, that make such calls
+
+
+def groups(adapter: "Adapter", run: RunInfo) -> tuple[Group, ...]:
+    """Those of which a batch is served by a kernel of this library, in the order of their calls.
+
+    Empty where the run's steps are not those of the adapter's optimizer.
+    """
+    if run.step_source != f"optimizer {adapter.optimizer}":
+        return ()
+    op, file = adapter.op.removeprefix("aten::"), adapter.target.replace(".", "/") + ".py:"
+    share = sum(kind.frequency for kind in run.kinds if op in kind.label) or 1.0
+    calls: defaultdict[tuple[tuple[int, int], str, str], float] = defaultdict(float)
+    for call in run.linalg:
+        if call.op == adapter.op and len(call.shape) == 2 and file in call.site:
+            calls[(call.shape[0], call.shape[1]), call.dtype, call.device] += call.calls_per_step
+    found = (Group(op, round(count / share), *key, share) for key, count in calls.items())
+    return tuple(group for group in found if group.count >= FEWEST and served(group))
+
+
+def served(group: Group) -> bool:
+    return lane(group.op, group.device, group.dtype, group.count, *group.shape) != "torch"
