@@ -160,6 +160,17 @@ def test_again_gives_the_same_tensors_with_new_values(worker: Worker) -> None:
     assert call.outputs[0].tolist() == [first[0].item(), 1]
 
 
+def test_five_inputs_do_not_lie_where_one_did(tmp_path: Path) -> None:
+    source = tmp_path / "many.py"
+    source.write_text(SOURCE)
+    with started(source, "cuda", Limits()) as process:
+        process.build()
+        x = torch.randn(64, 64, device="cuda")
+        first = once(process, "address", x)[1].outputs[0][0]
+        process.call([(x, "address")] * 5)
+        assert once(process, "address", x)[1].outputs[0][0] != first
+
+
 def test_a_changed_input_and_shared_memory_are_found(worker: Worker) -> None:
     assert once(worker, "mutate")[1].mutated == (0,)
     _, call = once(worker, "alias")

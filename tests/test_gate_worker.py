@@ -1,10 +1,12 @@
 """A candidate in its own process: what comes back of a call, what is seen of it, what is seen of it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from qrprof.planner.gate import arena
 from qrprof.planner.gate.limits import Limits
 from qrprof.planner.gate.replies import TENSOR, Call, Reply, Worker
 from qrprof.planner.gate.worker import ProcessWorker, started
@@ -248,6 +250,18 @@ def test_again_gives_the_same_tensors_with_new_values(worker: Worker) -> None:
     assert other.tolist() == [first[0].item(), 0]  # another tensor in the same memory
     with pytest.raises(ValueError, match="same forms"):
         worker.call([(torch.randn(4, 3), "addresses")], again=True)
+
+
+def test_five_inputs_do_not_lie_where_one_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = arena.make
+    monkeypatch.setattr(arena, "make", lambda size, device: made(max(size, 1 << 21), device))  # as a GPU does
+    source = tmp_path / "many.py"
+    source.write_text(SOURCE)
+    with started(source, "cpu", Limits()) as process:
+        process.build()
+        first = once(process, "addresses")[1].outputs[0][0]
+        process.call([(torch.randn(3, 4), "addresses")] * 5)
+        assert once(process, "addresses")[1].outputs[0][0] != first
 
 
 def test_outputs_larger_than_any_before(worker: Worker) -> None:

@@ -134,6 +134,7 @@ class ProcessWorker:
         self.process = process
         self.device = device
         self.inputs: Arena | None = None
+        self.room = 0  # bytes that were asked for the inputs; a GPU gives more
         self.outputs: Arena | None = None
         self.last: Request | None = None
         self.called = False
@@ -247,10 +248,14 @@ class ProcessWorker:
         return answer
 
     def room_for(self, request: Request) -> list[int]:
-        """The descriptor of memory for the inputs, where it is new."""
-        if self.inputs is not None and len(self.inputs.data) >= len(request.data):
+        """The descriptor of memory for the inputs, where it is new.
+
+        What a GPU gives beyond what was asked for is not used: who asks for far more than before lies elsewhere.
+        """
+        if self.inputs is not None and self.room >= len(request.data):
             return []
-        self.inputs = arena.make(arena.with_room(len(request.data)), self.device)
+        self.room = arena.with_room(len(request.data))
+        self.inputs = arena.make(self.room, self.device)
         return [self.inputs.fd]
 
     def write(self, request: Request) -> None:
