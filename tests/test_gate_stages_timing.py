@@ -95,6 +95,16 @@ def test_a_winner_that_does_not_win_again_is_not_promoted(tmp_path: Path, monkey
     assert found(verdict) == {"noise"}
 
 
+@pytest.mark.parametrize(("trip_ns", "calls"), [(20_000.0, 50), (2e6, 25)])
+def test_fewer_calls_are_made_where_what_surrounds_them_would_take_too_long(
+    tmp_path: Path, trip_ns: float, calls: int
+) -> None:
+    stock = Script(lambda: stock_of(SOFTMAX), cost_ns=2e5, trip_ns=trip_ns, spread=0.0)
+    verdict = gate(tmp_path, Script(lambda: softmax, cost_ns=1e5, trip_ns=trip_ns, spread=0.0), stock=stock)
+    assert verdict.outcome == "PASS"
+    assert {time.calls for time in verdict.times} == {calls}
+
+
 def test_every_timed_answer_is_checked(tmp_path: Path) -> None:
     verdict = gate(tmp_path, fast())
     timed = next(cost for cost in verdict.costs if cost.stage == "timing")

@@ -5,6 +5,7 @@ it are in the same rounds, since a busy machine changes from one minute to the n
 What is shown of a winner is its second timing, in a new process: the first was chosen for being good.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -23,8 +24,9 @@ from qrprof.planner.gate.threads import one_thread
 from qrprof.planner.gate.trial import Checked, Trial, failure
 from qrprof.profiler.devices import Peaks
 
-BUDGET_NS: Final = 5e9  # of one measurement: more rounds where they are short
+BUDGET_NS: Final = 5e9  # of one measurement: more rounds where they are short, fewer calls where they are long
 FEWEST_ROUNDS, MOST_ROUNDS = 10, 30
+FEWER: Final = 0.5  # of the calls at least: what surrounds a request has to stay small beside it
 PATIENCE_NS: Final = 120e9  # after which a measurement ends with the rounds that it has
 HOPELESS: Final = 0.5  # of noise: more rounds do not help
 BASES: Final = {STOCK: "the stock op", PARENT: "the parent"}
@@ -79,7 +81,7 @@ def timing(trial: Trial, against: Against) -> Timed:
 def timed(trial: Trial, against: Against) -> Timed:
     legs = legs_of(trial, against, trial.candidate)
     calls = {case.name: calls_of(trial, legs, case) for case in trial.task.development}
-    rounds = fill(trial, legs, calls, against.clock)
+    calls, rounds = fill(trial, legs, calls, against.clock)
     result = judge(trial, legs, against.tries)
     if result.undecided and not legs.checked.failed:
         repeat(trial, legs, calls, FURTHER * rounds, against.clock)
@@ -101,14 +103,22 @@ def legs_of(trial: Trial, against: Against, candidate: Worker) -> Legs:
     return Legs({STOCK: trial.stock, TWIN: against.twin, **parent, CANDIDATE: candidate})
 
 
-def fill(trial: Trial, legs: Legs, calls: Mapping[str, int], clock: Callable[[], int]) -> int:
-    """Measure for about the budget; the number of rounds that this was to take."""
+def fill(
+    trial: Trial, legs: Legs, calls: Mapping[str, int], clock: Callable[[], int]
+) -> tuple[Mapping[str, int], int]:
+    """Measure for about the budget; the calls of a request and the number of rounds that this was to take."""
     start = clock()
     measure(trial, legs, calls)
-    one = max(clock() - start, 1)
-    rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, int(BUDGET_NS / one)))
-    repeat(trial, legs, calls, rounds - 1, clock)
-    return rounds
+    rounds = BUDGET_NS / max(clock() - start, 1)
+    calls = {name: fewer(most, rounds / FEWEST_ROUNDS) for name, most in calls.items()}
+    count = max(FEWEST_ROUNDS, min(MOST_ROUNDS, int(rounds)))
+    repeat(trial, legs, calls, count - 1, clock)
+    return calls, count
+
+
+def fewer(calls: int, share: float) -> int:
+    """So large a share of the calls, where it is less than all; of several not one, whose number could be told."""
+    return max(min(calls, 2), math.ceil(calls * min(1.0, max(FEWER, share))))
 
 
 def repeat(trial: Trial, legs: Legs, calls: Mapping[str, int], rounds: int, clock: Callable[[], int]) -> None:
