@@ -103,17 +103,15 @@ def legs_of(trial: Trial, against: Against, candidate: Worker) -> Legs:
     return Legs({STOCK: trial.stock, TWIN: against.twin, **parent, CANDIDATE: candidate})
 
 
-def fill(
-    trial: Trial, legs: Legs, calls: Mapping[str, int], clock: Callable[[], int]
-) -> tuple[Mapping[str, int], int]:
+def fill(trial: Trial, legs: Legs, calls: Mapping[str, int], clock: Callable[[], int]) -> tuple[dict[str, int], int]:
     """Measure for about the budget; the calls of a request and the number of rounds that this was to take."""
     start = clock()
     measure(trial, legs, calls)
     rounds = BUDGET_NS / max(clock() - start, 1)
-    calls = {name: fewer(most, rounds / FEWEST_ROUNDS) for name, most in calls.items()}
+    fitted = {name: fewer(most, rounds / FEWEST_ROUNDS) for name, most in calls.items()}
     count = max(FEWEST_ROUNDS, min(MOST_ROUNDS, int(rounds)))
-    repeat(trial, legs, calls, count - 1, clock)
-    return calls, count
+    repeat(trial, legs, fitted, count - 1, clock)
+    return fitted, count
 
 
 def fewer(calls: int, share: float) -> int:
