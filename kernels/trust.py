@@ -1,7 +1,7 @@
 """What this user accepted on this machine: `trusted.json` in the user's configuration folder, by project.
 
 It is what lets code run with a program's rights. A folder that was cloned or copied brings none of it along. Only
-accepting a swap writes it.
+accepting a swap adds to it.
 """
 
 import json
@@ -59,10 +59,10 @@ def trust(project: Path, entry: Entry, now: datetime) -> None:
         write([*(one for one in before if (one.project, one.entry) != (made.project, made.entry)), made])
 
 
-def distrust(project: Path, sha256: str) -> None:
-    """Let no program of the project load this source any more. Raises QrprofError where that cannot be kept."""
+def distrust(project: Path, entry: Entry) -> None:
+    """Let no program of the project load this entry any more. Raises QrprofError where that cannot be kept."""
     with changing() as before:
-        left = [one for one in before if (one.project, one.sha256) != (str(project), sha256)]
+        left = [one for one in before if (one.project, one.entry) != (str(project), entry.digest)]
         if len(left) < len(before):
             write(left)
 

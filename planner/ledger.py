@@ -1,7 +1,7 @@
 """`.qrprof/ledger.sqlite`: one file for all that must outlive a command, its schema, and how it is opened.
 
 What is kept in its tables is the business of the modules that own them (`predictions`, `gate/evidence`,
-`optimize/journal`).
+`optimize/journal`, `swaps/store`).
 """
 
 import sqlite3
@@ -135,6 +135,24 @@ MIGRATIONS: Final = (
             text TEXT NOT NULL,
             at TEXT NOT NULL
         )""",
+    ),
+    (
+        # `record` is the swap as it was last found, as JSON; its life is in `swap_changes`.
+        """CREATE TABLE swaps (
+            id TEXT PRIMARY KEY,
+            record TEXT NOT NULL
+        )""",
+        """CREATE TABLE swap_changes (
+            id INTEGER PRIMARY KEY,
+            swap TEXT NOT NULL REFERENCES swaps (id),
+            state TEXT NOT NULL,
+            at TEXT NOT NULL,
+            who TEXT NOT NULL,
+            why TEXT NOT NULL,
+            verdict TEXT NOT NULL,
+            override TEXT NOT NULL
+        )""",
+        "CREATE INDEX changes_of_a_swap ON swap_changes (swap, id)",
     ),
 )
 SCHEMA: Final = len(MIGRATIONS)

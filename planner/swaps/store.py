@@ -1,0 +1,112 @@
+"""Swaps in the ledger: what each is, and every change of its state, with who, when and why."""
+
+import hashlib
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, astuple
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from qrprof.planner.ledger import find_id
+from qrprof.planner.swaps.records import Change, KeptSwap, Proposal, State
+from qrprof.profiler.errors import QrprofError
+
+PROPOSAL: Final = TypeAdapter(Proposal)
+CHANGE: Final = TypeAdapter(Change)
+DECIDED: Final[frozenset[State]] = frozenset({"accepted", "rejected"})  # what is found anew changes nothing in them
+COLUMNS: Final = "state, at, who, why, verdict, override"
+LIST_THEM: Final = "; list all with `qrprof swaps list`"
+
+
+def propose(connection: sqlite3.Connection, found: Proposal, source: str | None, change: Change) -> KeptSwap:
+    """Keep what was found, with its source text, and return it as it stands now.
+
+    Nothing changes where the same is known already, or where a person has decided on it.
+    """
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        before = [one for one in listed(connection) if one.name == found.name]
+        if source is not None:
+            keep_source(connection, source)
+        if not before:
+            connection.execute("INSERT INTO swaps (id, record) VALUES (?, ?)", (found.name, written(found)))
+            append(connection, found.name, change)
+        elif before[0].state not in DECIDED and news(before[0], found, change):
+            connection.execute("UPDATE swaps SET record = ? WHERE id = ?", (written(found), found.name))
+            append(connection, found.name, change)
+    return find(connection, found.name)
+
+
+def news(known: KeptSwap, found: Proposal, change: Change) -> bool:
+    """Another source, or a verdict that was not known."""
+    unknown = bool(found.verdict) and found.verdict not in {one.verdict for one in known.changes}
+    return known.swap.sha256 != found.sha256 or unknown
+
+
+def change(connection: sqlite3.Connection, changes: Iterable[tuple[KeptSwap, Change]]) -> None:
+    """Append a change to each of the swaps, all or none.
+
+    Raises QrprofError where one of them is no longer as it was read.
+    """
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for kept, made in changes:
+            now = find(connection, kept.name)
+            if now != kept:
+                raise QrprofError(
+                    f"swap {kept.name} is {now.state} meanwhile; look at it: `qrprof swaps show {kept.name}`"
+                )
+            append(connection, kept.name, made)
+
+
+def append(connection: sqlite3.Connection, name: str, made: Change) -> None:
+    connection.execute(
+        f"INSERT INTO swap_changes (swap, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *astuple(made))
+    )
+
+
+def listed(connection: sqlite3.Connection) -> list[KeptSwap]:
+    """All, in the order in which they were first found. Raises QrprofError where a row is of no known version."""
+    changes: dict[str, list[Change]] = defaultdict(list)
+    try:
+        for row in connection.execute(f"SELECT swap, {COLUMNS} FROM swap_changes ORDER BY id"):
+            name, *values = tuple(row)
+            changes[name].append(CHANGE.validate_python(dict(zip(COLUMNS.split(", "), values, strict=True))))
+        rows = connection.execute("SELECT record FROM swaps ORDER BY rowid")
+        found = [PROPOSAL.validate_json(row["record"]) for row in rows]
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+        raise QrprofError(f"the ledger holds a broken swap ({why}); move ledger.sqlite away") from None
+    return [KeptSwap(one, tuple(changes[one.name])) for one in found if changes[one.name]]
+
+
+def find(connection: sqlite3.Connection, name: str) -> KeptSwap:
+    """The swap of this name, or the only one whose name begins so. Raises QrprofError (exit code 2)."""
+    whole = find_id(connection, "swaps", name, "swap", LIST_THEM)
+    return next(one for one in listed(connection) if one.name == whole)
+
+
+def keep_source(connection: sqlite3.Connection, source: str) -> None:
+    sha256 = hashlib.sha256(source.encode()).hexdigest()
+    connection.execute("INSERT OR IGNORE INTO sources (sha256, text) VALUES (?, ?)", (sha256, source))
+
+
+def source_of(connection: sqlite3.Connection, sha256: str) -> str:
+    """Text that was kept. Raises QrprofError where it is not there, or is not what its hash says."""
+    row = connection.execute("SELECT text FROM sources WHERE sha256 = ?", (sha256,)).fetchone()
+    if row is None or hashlib.sha256(row["text"].encode()).hexdigest() != sha256:
+        raise QrprofError(f"the ledger does not hold the source {sha256[:12]} as it was; judge the file anew")
+    return str(row["text"])
+
+
+def written(found: Proposal) -> str:
+    """JSON, in which an infinity stays one: pydantic would write null."""
+    return json.dumps(asdict(found))
+
+
+def changed(state: State, who: str, why: str, now: datetime, verdict: str = "", override: str = "") -> Change:
+    return Change(state, now.astimezone(UTC).isoformat(timespec="seconds"), who, why, verdict, override)
