@@ -8,6 +8,7 @@ threads here.
 import ctypes
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -110,6 +111,16 @@ def helpers(process: int) -> ThreadPoolExecutor:
     Each is limited to one thread by itself: `torch.set_num_threads` would change the default of later threads too.
     """
     return ThreadPoolExecutor(os.cpu_count(), "qrprof-qr", limit_this_thread)
+
+
+def start_helpers() -> None:
+    """All of this process's helpers now, rather than as batches ask for them; nothing where none can be had."""
+    if not available():
+        return
+    count = os.cpu_count() or 1
+    together = threading.Barrier(count)
+    for helper in [helpers(os.getpid()).submit(together.wait) for _ in range(count)]:
+        helper.result()
 
 
 def limit_this_thread() -> None:

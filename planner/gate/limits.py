@@ -1,4 +1,4 @@
-"""How much a candidate may take, and what its processes have taken so far."""
+"""What a candidate may take, and what its processes have taken so far."""
 
 import contextlib
 import os
@@ -17,11 +17,14 @@ SPARE = 0.02  # of the machine's memory: a candidate that leaves no more is ende
 
 @dataclass(frozen=True)
 class Limits:
+    """What the process of a candidate may take, and reach."""
+
     wall_s: float = 30.0  # one request
     build_s: float = 120.0  # the import of the candidate, and likewise its first call: both may compile
     memory_bytes: int = 8 << 30  # beyond what its process holds when it is ready to import the candidate
     tasks: int = 512  # threads of all its processes, likewise
     disk_bytes: int = 2 << 30  # of its files
+    included: bool = False  # it may call the included kernels: a file of ours, not someone's candidate
 
 
 @dataclass(frozen=True)

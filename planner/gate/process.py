@@ -74,6 +74,7 @@ class CandidateProcess:
             "folder": str(self.scratch),
             "memory_bytes": limits.memory_bytes,
             "tasks": limits.tasks,
+            "included": limits.included,
             "path": [*installed(), str(Path(qrprof.__path__[0]).parent)],
         }
         command = [sys.executable, "-I", "-B", "-u", "-c", CHILD, json.dumps(settings)]

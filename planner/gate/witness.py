@@ -32,8 +32,9 @@ MOST = 20  # signs kept
 class Witness:
     """`signs` of what was heard while `listening`."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, allowed: frozenset[str] = ALLOWED) -> None:
         self.folder = folder
+        self.allowed = allowed
         self.signs: list[Sign] = []
         self.hearing = False
         sys.addaudithook(self.hear)
@@ -49,7 +50,7 @@ class Witness:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            if globals is not None and globals.get("__name__") == NAME and name.partition(".")[0] not in ALLOWED:
+            if globals is not None and globals.get("__name__") == NAME and name.partition(".")[0] not in self.allowed:
                 self.add("import", f"it imports {name}, which candidates may not")
             return original(name, globals, locals, fromlist or (), level)
 
