@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from qrprof.planner.estimate import Estimate
+from qrprof.planner.estimate import Basis, Estimate
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.linalg import LINALG_DRIVERS
@@ -84,6 +84,8 @@ def needed(facts: Facts) -> str:
     found = facts.achievable
     if found is None:
         return ""
+    if found.basis is Basis.MEASURED:
+        return f"; the included kernels, timed on this device, need {units.time(found.mid)} for these calls"
     if found.mid is None:
         return "; nothing better than that ceiling is known for its inputs on this device"
     rate = f", at {units.rate(1e9 * facts.flops / facts.ns)}" if facts.flops and facts.ns else ""
@@ -236,6 +238,11 @@ RULES: Final = (
         lambda f: f.host_copy,
         lambda f: "Copy from pinned memory with non_blocking=True, ahead of its use, or keep the data on the device.",
         lambda f: f"Copies between host and device take {spent(f)}.",
+    ),
+    Rule(
+        lambda f: f.achievable is not None and f.achievable.basis is Basis.MEASURED,
+        lambda f: "Swap in the included kernels: `qrprof swaps accept qr`.",
+        same_shape,
     ),
     Rule(
         can_batch,

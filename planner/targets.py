@@ -1,6 +1,7 @@
 """What could be made faster, and what the step would gain: the ranked list of targets."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pandas as pd
@@ -15,12 +16,12 @@ from qrprof.planner.replay.model import Model
 from qrprof.planner.roofline import Levels, remaining
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
-from qrprof.profiler.linalg import by_signature, row_signature
+from qrprof.profiler.linalg import Signature, by_signature, row_signature
 from qrprof.profiler.noise import Noise
 from qrprof.profiler.partition import Partition
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 
-WEAK_SHARE: Final = 0.2  # of a target's time without shapes, above which its basis is a mere ceiling
+WEAK_SHARE: Final = 0.2  # of a target's time without a better basis, above which the weaker one is all it has
 WORKERS: Final = 4  # loader processes of a typical machine, for the middle estimate
 TF32_KERNELS: Final = ("tf32", "tensorop")  # in names of kernels that take float to the tensor cores
 REPLAYED: Final = 0.002  # of the step: what is smaller is in the noise, and a replay takes its time
@@ -58,6 +59,7 @@ class Evidence:
     noise: Noise | None
     levers: Levers | None  # None: no replay was asked for, or it is withheld
     only_ceilings: bool  # the replay is withheld
+    measured: Mapping[Signature, Levels] = field(default_factory=dict)  # ns of a call by the included kernels
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,16 @@ class Part:
     levels: Levels | None  # ns that would remain, not more than `ns`; None: unknown
     tf32: bool
     host_copy: bool
+    measured: bool  # `levels` are of the included kernels, timed on this device
 
 
 def rank(
-    partition: Partition, run: RunInfo, peaks: Peaks | None, noise: Noise | None, model: Model | None = None
+    partition: Partition,
+    run: RunInfo,
+    peaks: Peaks | None,
+    noise: Noise | None,
+    model: Model | None = None,
+    measured: Mapping[Signature, Levels] | None = None,
 ) -> list[Target]:
     """All keys of the partition as targets, the largest expected gain first; shares sum to 1.
 
@@ -84,7 +92,8 @@ def rank(
     The expected gain is the middle estimate; of a bare ceiling it is half of the most, which is only a rule for the
     order. On ties the cheaper one comes first: a gap or a fix before an op. Where the partition is withheld, times are
     as recorded, nothing is estimated and the largest time comes first. Without a measured step (`step_ns` None) the
-    recorded step takes its place. Peaks of another kind of device than the run's are ignored.
+    recorded step takes its place. Peaks of another kind of device than the run's are ignored. `measured` holds ns of
+    one call by the included kernels (`planner.measured`), which are worth more than what flops and bytes say.
     """
     if peaks is not None and (peaks.kind == "cpu") == partition.on_device:
         peaks = None
@@ -92,7 +101,7 @@ def rank(
     levers = find_levers(model) if model is not None and model.withheld is None else None
     only_ceilings = model is not None and levers is None
     withheld = partition.withheld is not None
-    evidence = Evidence(step, partition.on_device, withheld, run, peaks, noise, levers, only_ceilings)
+    evidence = Evidence(step, partition.on_device, withheld, run, peaks, noise, levers, only_ceilings, measured or {})
     calls = {str(key): frame for key, frame in partition.calls.groupby("key", observed=True)}
     found = [
         judge(str(key), rows, calls.get(str(key), partition.calls.iloc[:0]), evidence)
@@ -114,7 +123,7 @@ def expected_gain(target: Target) -> float:
 def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence) -> Target:
     """The target made of all rows of one key."""
     ns, kind = float(rows["ns"].sum()), str(rows["kind"].iloc[0])
-    parts = split(key, rows, calls, evidence.peaks) if kind == "op" else []
+    parts = split(key, rows, calls, evidence.peaks, evidence.measured) if kind == "op" else []
     count = float(calls["calls"].sum()) if len(calls) else None
     left = None if evidence.withheld else achievable(key, ns, parts, str(most(rows, "op")), evidence.step_ns)
     if left and evidence.only_ceilings:
@@ -174,26 +183,39 @@ def gain_ns(key: str, ns: float, remains: float, evidence: Evidence) -> float:
     return ns - remains if found is None else found
 
 
-def split(key: str, rows: pd.DataFrame, calls: pd.DataFrame, peaks: Peaks | None) -> list[Part]:
+def split(
+    key: str,
+    rows: pd.DataFrame,
+    calls: pd.DataFrame,
+    peaks: Peaks | None,
+    measured: Mapping[Signature, Levels] | None = None,
+) -> list[Part]:
     """An op's rows by the inputs that they were called with."""
     counts = calls.groupby(["shapes", "dtypes"], observed=True)["calls"].sum().to_dict()
-    return [
-        part(key, str(shapes), str(dtypes), group, float(counts.get((shapes, dtypes), 0.0)), peaks)
-        for (shapes, dtypes), group in rows.groupby(["shapes", "dtypes"], observed=True)
-    ]
+    found = []
+    for (shapes, dtypes), group in rows.groupby(["shapes", "dtypes"], observed=True):
+        count, signature = float(counts.get((shapes, dtypes), 0.0)), row_signature(key, str(shapes), str(dtypes))
+        call = (measured or {}).get(signature) if signature and count > 0 else None
+        found.append(part(key, str(shapes), str(dtypes), group, count, peaks, call))
+    return found
 
 
-def part(key: str, shapes: str, dtypes: str, rows: pd.DataFrame, calls: float, peaks: Peaks | None) -> Part:
+def part(
+    key: str, shapes: str, dtypes: str, rows: pd.DataFrame, calls: float, peaks: Peaks | None, call: Levels | None
+) -> Part:
+    """`call`: what one was measured to take with the included kernels."""
     ns = float(rows["ns"].sum())
     kernels, main = " ".join(rows["kernel"].unique()), str(most(rows, "kernel"))
     todo = work(key, shapes, dtypes)
     tf32 = dtypes.startswith("float") and any(mark in kernels for mark in TF32_KERNELS)
     host_copy = any(mark in main for mark in HOST_COPIES)
     levels = None
-    if todo is not None and peaks is not None and calls > 0 and not host_copy:
+    if call is not None:
+        levels = Levels(*(calls * level for level in call))
+    elif todo is not None and peaks is not None and calls > 0 and not host_copy:
         levels = remaining(todo, calls, peaks, tf32)
     capped = None if levels is None else Levels(*(min(level, ns) for level in levels))
-    return Part(ns, calls, shapes, todo, capped, tf32, host_copy)
+    return Part(ns, calls, shapes, todo, capped, tf32, host_copy, call is not None)
 
 
 def most(rows: pd.DataFrame, column: str) -> object:
@@ -210,8 +232,10 @@ def achievable(key: str, ns: float, parts: list[Part], blamed: str, step: float)
         return ceiling(ns)
     levels = [part.levels or Levels(0.0, part.ns, part.ns) for part in parts]
     low, mid, high = (min(sum(column), ns) for column in zip(*levels, strict=True))
-    weak = unknown > WEAK_SHARE * ns
-    return Estimate(low, None if weak else mid, high, Basis.CEILING if weak else Basis.ROOFLINE)
+    if unknown > WEAK_SHARE * ns:
+        return Estimate(low, None, high, Basis.CEILING)
+    timed = sum(part.ns for part in parts if part.measured) >= (1 - WEAK_SHARE) * ns
+    return Estimate(low, mid, high, Basis.MEASURED if timed else Basis.ROOFLINE)
 
 
 def with_workers(ns: float, step: float, has_workers: bool) -> Estimate:

@@ -6,7 +6,7 @@ share time multiply.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
@@ -16,8 +16,10 @@ import pandas as pd
 
 from qrprof.planner.amdahl import combined_x
 from qrprof.planner.estimate import Basis, Estimate
+from qrprof.planner.measured import measured_for
 from qrprof.planner.replay.changes import Changes, both, unchanged
 from qrprof.planner.replay.model import model_of, step_of
+from qrprof.planner.roofline import Levels
 from qrprof.planner.targets import achievable, split
 from qrprof.planner.whatif_keys import find_part
 from qrprof.planner.whatif_parts import OP, PER_CALL, Part, Subject
@@ -25,6 +27,7 @@ from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.facts import find_facts
+from qrprof.profiler.linalg import Signature
 from qrprof.profiler.noise import Noise
 from qrprof.profiler.partition import Partition, divide
 from qrprof.profiler.runinfo import RunInfo
@@ -121,14 +124,19 @@ def subject_of(run: RunInfo, trace: Trace) -> Subject:
     return Subject(run, model, divide(facts, run))
 
 
+def look_ups(subject: Subject, peaks: Peaks | None) -> Mapping[str, Lookup]:
+    """What TABLE and ROOFLINE stand for in a run whose device has these peaks."""
+    found = subject.partition
+    return {TABLE: timed(found, measured_for(subject.run)), ROOFLINE: roofline(found, peaks)}
+
+
 def roofline(found: Partition, peaks: Peaks | None) -> Lookup:
     """What `targets` expects a good kernel of an op to take, by the measured peaks of the run's device."""
     if peaks is not None and (peaks.kind == "cpu") == found.on_device:
         peaks = None
 
     def look(part: Part) -> Estimate | None:
-        rows = own_rows(found, part)
-        calls = found.calls[(found.calls["key"] == part.op) & found.calls["shapes"].isin(rows["shapes"])]
+        rows, calls = own_rows(found, part), own_calls(found, part)
         ns = float(rows["ns"].sum())
         return achievable(part.op, ns, split(part.op, rows, calls, peaks), "", found.recorded_ns)
 
@@ -141,9 +149,22 @@ def own_rows(found: Partition, part: Part) -> pd.DataFrame:
     return rows if part.shapes is None else rows[rows["shapes"].isin(part.shapes)]
 
 
-def no_table(part: Part) -> Estimate | None:
-    """The included kernels have no table of times."""
-    return None
+def own_calls(found: Partition, part: Part) -> pd.DataFrame:
+    """The calls of those rows."""
+    return found.calls[(found.calls["key"] == part.op) & found.calls["shapes"].isin(own_rows(found, part)["shapes"])]
+
+
+def timed(found: Partition, measured: Mapping[Signature, Levels]) -> Lookup:
+    """What the included kernels take for an op's calls, as they were timed; nothing where some were not."""
+
+    def look(part: Part) -> Estimate | None:
+        rows = own_rows(found, part)
+        parts = split(part.op, rows, own_calls(found, part), None, measured)
+        if not parts or not all(one.measured for one in parts):
+            return None
+        return achievable(part.op, float(rows["ns"].sum()), parts, "", found.recorded_ns)
+
+    return look
 
 
 # --- scenarios
@@ -173,7 +194,7 @@ def parse_spec(text: str) -> Spec:
 
 
 def find_changes(
-    subject: Subject, settings: Sequence[tuple[str, Spec]], look_up: dict[str, Lookup]
+    subject: Subject, settings: Sequence[tuple[str, Spec]], look_up: Mapping[str, Lookup]
 ) -> tuple[Change, ...]:
     """The changes of a scenario; `look_up` answers TABLE and ROOFLINE.
 
@@ -188,7 +209,7 @@ def find_changes(
     return tuple(changes.values())
 
 
-def find_change(subject: Subject, part: Part, spec: Spec, look_up: dict[str, Lookup]) -> Change:
+def find_change(subject: Subject, part: Part, spec: Spec, look_up: Mapping[str, Lookup]) -> Change:
     factor, basis = spec.value, Basis.ASSUMED
     if spec.kind == TIME:
         factor = spec.value / present_ns(part)
@@ -216,7 +237,7 @@ def looked_up(subject: Subject, part: Part, spec: Spec, look: Lookup) -> tuple[f
     if found is not None and found.mid is not None and ns > 0:
         return found.mid / ns, found.basis
     if spec.kind == TABLE:
-        why = f"no included kernel has a measured time for {part.label} on this device"
+        why = f"no included kernel was timed for all calls of {part.label} on this device (`qrprof probe`)"
     elif not ns:
         why = f"no roofline for {part.label}, which has no row of its own in `qrprof rank`: name the ops that it calls"
     elif rows["shapes"].eq("").all():

@@ -118,7 +118,7 @@ def parse_for_ranks(text: str) -> Setting:
 
 
 def what_if_ranks(
-    crew: Crew, settings: Sequence[Setting], look_up: Callable[[Subject], dict[str, Lookup]]
+    crew: Crew, settings: Sequence[Setting], look_up: Callable[[Subject], Mapping[str, Lookup]]
 ) -> RanksWhatIf:
     """The steps of a scenario; `look_up` answers TABLE and ROOFLINE for a rank.
 
@@ -135,7 +135,7 @@ def what_if_ranks(
 
 
 def _changes_of(
-    subject: Subject, rank: int, settings: Sequence[Setting], look_up: Callable[[Subject], dict[str, Lookup]]
+    subject: Subject, rank: int, settings: Sequence[Setting], look_up: Callable[[Subject], Mapping[str, Lookup]]
 ) -> tuple[Change, ...]:
     mine = [(key, spec) for key, at, spec in settings if at in (None, rank)]
     try:

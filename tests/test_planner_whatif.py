@@ -13,7 +13,7 @@ from qrprof.planner.whatif import (
     TABLE,
     WhatIf,
     find_changes,
-    no_table,
+    look_ups,
     parse_setting,
     parse_spec,
     roofline,
@@ -32,7 +32,7 @@ US = 1000
 
 
 def ask(subject: Subject, *settings: str) -> WhatIf:
-    look_up = {TABLE: no_table, ROOFLINE: roofline(subject.partition, None)}
+    look_up = look_ups(subject, None)
     return what_if(subject, find_changes(subject, [parse_setting(text) for text in settings], look_up))
 
 
@@ -156,7 +156,7 @@ def test_parts_may_be_the_whole_step() -> None:
         (["gap:coffee=0"], "no cause of idle time 'gap:coffee'; there are gap:data, gap:sync, gap:copy, gap:alloc"),
         (["mm[7x7]=2x"], r"no call of mm begins with inputs of '7x7'; nearest: mm\[8x8,8x8\], mm\[64x128,128x32\]"),
         (["add[7]=2x"], "holds no shapes of add: name it alone"),
-        (["mm=table"], "no included kernel has a measured time for mm on this device; or give 4x or a time"),
+        (["mm=table"], "no included kernel was timed for all calls of mm on this device .*; or give 4x or a time"),
         (["mm=roofline"], "no roofline for mm: its work, or this device's peaks"),
         (["add=roofline"], "no roofline for add: the trace holds no shapes of it"),
         (["linear=roofline"], "no roofline for linear, which has no row of its own"),

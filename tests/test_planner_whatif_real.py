@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 
 from qrprof.planner.whatif import (
-    ROOFLINE,
-    TABLE,
     WhatIf,
     find_changes,
-    no_table,
+    look_ups,
     parse_setting,
-    roofline,
     subject_of,
     sweep,
     what_if,
@@ -31,7 +28,7 @@ PUBLIC = Path(os.environ.get("QRPROF_TRACES", Path(__file__).parents[1] / ".." /
 
 
 def ask(subject: Subject, *settings: str) -> WhatIf:
-    look_up = {TABLE: no_table, ROOFLINE: roofline(subject.partition, None)}
+    look_up = look_ups(subject, None)
     return what_if(subject, find_changes(subject, [parse_setting(text) for text in settings], look_up))
 
 

@@ -159,7 +159,7 @@ def test_each_scenario_is_remembered_as_a_prediction(store: Any, capsys: pytest.
         (["--set", "mm=quick"], "'quick' says no time: give 4x, 0, a time such as 120us, table or roofline"),
         (["--set", "addr=4x"], f"no op or kernel 'addr' in the steps of run {ID}; nearest: adder, add"),
         (["--sweep", "gap:tea"], "no cause of idle time 'gap:tea'"),
-        (["--set", "mm=table"], "no included kernel has a measured time for mm on this device"),
+        (["--set", "mm=table"], "no included kernel was timed for all calls of mm on this device"),
         (["--set", "mm=2x", "--set", "mm=2x"], "'mm' is set twice"),
         (["--set", "mm=2x", "--sweep", "aten::mm"], "'mm' is set and swept"),
         (["--set", "mm=2x", "--rank", "3"], "has no rank 3"),

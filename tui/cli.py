@@ -31,6 +31,7 @@ COMMANDS = (
     Entry("gaps", "qrprof.tui.commands.gaps", "Show when the device had nothing to do, and why."),
     Entry("launches", "qrprof.tui.commands.launches", "Show what launching costs, and what a CUDA graph would save."),
     Entry("panels", "qrprof.tui.commands.panels", "Take QR calls apart into the phases of their block columns."),
+    Entry("probe", "qrprof.tui.commands.probe", "Time the included kernels on the inputs of a run's calls."),
     Entry("ranks", "qrprof.tui.commands.ranks", "Compare the ranks of a run: who waits for whom."),
     Entry("diff", "qrprof.tui.commands.diff", "Compare two runs: what takes more or less time."),
     Entry("whatif", "qrprof.tui.commands.whatif", "Predict the step if parts of it took another time."),

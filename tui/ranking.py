@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from qrprof.planner.estimate import Estimate
+from qrprof.planner.measured import measured_for, untimed
 from qrprof.planner.replay.model import Model, model_of
 from qrprof.planner.targets import Target, rank
 from qrprof.profiler import units
@@ -47,7 +48,8 @@ def load_ranking(name: str | None, number: int = 0) -> Ranking:
 def ranking_of(run: RunInfo, warnings: tuple[str, ...], divided: Partition, model: Model) -> Ranking:
     """The same of a run whose time is divided and whose replay is there."""
     peaks, noise = peaks_for(run, devices_folder()), of_run(run)
-    return Ranking(run, warnings, divided, peaks, noise, model, rank(divided, run, peaks, noise, model))
+    targets = rank(divided, run, peaks, noise, model, measured_for(run))
+    return Ranking(run, warnings, divided, peaks, noise, model, targets)
 
 
 def run_line(run: RunInfo) -> str:
@@ -88,6 +90,9 @@ def notes(ranking: Ranking) -> list[str]:
         found.append(f"gains are bare ceilings, since the step cannot be replayed: {ranking.model.withheld}")
     if ranking.peaks is None:
         found.append("no peaks measured for this device: run `qrprof doctor --measure` for estimates below the ceiling")
+    if ranking.partition.withheld is None and (missing := untimed(ranking.partition, run)):
+        ops = ", ".join(dict.fromkeys(one.signature[0] for one in missing))
+        found.append(f"what the included kernels would gain for {ops} was not timed: run `qrprof probe`")
     return [*found, *run.notes, *ranking.warnings]
 
 

@@ -1,7 +1,7 @@
 """What `qrprof whatif --all-ranks` prints, and its record as JSON."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from qrprof.planner.estimate import Estimate
 from qrprof.planner.replay.ranks import Joint
-from qrprof.planner.whatif import ROOFLINE, TABLE, Change, Lookup, no_table, roofline, speedup
+from qrprof.planner.whatif import Change, Lookup, look_ups, speedup
 from qrprof.planner.whatif_parts import Subject
 from qrprof.planner.whatif_ranks import Crew, RanksWhatIf, crew_of, parse_for_ranks, slowest, what_if_ranks
 from qrprof.profiler import load, units
@@ -65,8 +65,8 @@ def ask_ranks(run: str | None, settings: Sequence[str]) -> RanksAnswer:
     return RanksAnswer(crew, found, found.estimate(crew.joint, noises), noises, notes)
 
 
-def look_up(subject: Subject) -> dict[str, Lookup]:
-    return {TABLE: no_table, ROOFLINE: roofline(subject.partition, peaks_for(subject.run, devices_folder()))}
+def look_up(subject: Subject) -> Mapping[str, Lookup]:
+    return look_ups(subject, peaks_for(subject.run, devices_folder()))
 
 
 def remarks(crew: Crew) -> list[str]:

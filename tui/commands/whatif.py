@@ -13,15 +13,12 @@ from qrprof.planner.estimate import Estimate, ceiling
 from qrprof.planner.predictions import forecast
 from qrprof.planner.targets import Evidence, below_noise
 from qrprof.planner.whatif import (
-    ROOFLINE,
-    TABLE,
     Change,
     Sweep,
     WhatIf,
     find_changes,
-    no_table,
+    look_ups,
     parse_setting,
-    roofline,
     subject_of,
     sweep,
     what_if,
@@ -135,7 +132,7 @@ def ask(name: str | None, number: int, settings: Sequence[str], swept: str | Non
     run, trace = load_run(find_run(Path.cwd(), name), number)
     subject = subject_of(run, trace)
     peaks, noise = peaks_for(run, devices_folder()), of_run(run)
-    look_up = {TABLE: no_table, ROOFLINE: roofline(subject.partition, peaks)}
+    look_up = look_ups(subject, peaks)
     changes = find_changes(subject, wanted, look_up)
     found = what_if(subject, changes)
     return Answer(

@@ -34,11 +34,11 @@ def answer(session: Session, text: str) -> Answer:
 
 
 def ask(session: Session, text: str, settings: list[str]) -> Answer:
-    from qrprof.planner.whatif import ROOFLINE, TABLE, find_changes, no_table, parse_setting, roofline, rows_ns, what_if
+    from qrprof.planner.whatif import find_changes, look_ups, parse_setting, rows_ns, what_if
     from qrprof.profiler import units
 
     subject, ranking = session.subject, session.ranking
-    look_up = {TABLE: no_table, ROOFLINE: roofline(subject.partition, ranking.peaks)}
+    look_up = look_ups(subject, ranking.peaks)
     changes = find_changes(subject, [parse_setting(one) for one in settings], look_up)
     found = what_if(subject, changes)
     step = found.estimate(ranking.noise)

@@ -1,0 +1,62 @@
+"""What calls would take with the included kernels, as they were timed on the run's device."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qrprof.kernels.registry import spec
+from qrprof.kernels.times import Timed, times_for
+from qrprof.planner.roofline import Levels
+from qrprof.profiler.linalg import Signature, row_signature
+from qrprof.profiler.partition import Partition
+from qrprof.profiler.runinfo import RunInfo
+
+
+def measured_for(run: RunInfo) -> Mapping[Signature, Levels]:
+    """ns of one call, by the signature of the trace's rows; empty where nothing was timed."""
+    return {one.signature: levels(one) for one in times_for(run)}
+
+
+def levels(one: Timed) -> Levels:
+    """A program that keeps its device busy has the device's time; one that waits for each result, all of a call."""
+    own = one.own
+    return Levels(own.device_p05, own.device, max(own.device_p95, own.call))
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a run has of one signature, in a mean step."""
+
+    signature: Signature
+    calls: float
+    ns: float
+
+
+def calls_of(found: Partition) -> list[Called]:
+    """The calls of ops that have an included kernel, those with the most time first."""
+    keys = ["key", "shapes", "dtypes"]
+    counts = found.calls.groupby(keys, observed=True)["calls"].sum().to_dict()
+    times = found.rows.groupby(keys, observed=True)["ns"].sum().reset_index()
+    sums: dict[Signature, tuple[float, float]] = {}
+    for key, shapes, dtypes, ns in times.itertuples(index=False):
+        signature = row_signature(key, shapes, dtypes) if spec(key) else None
+        if signature is not None:
+            count, before = sums.get(signature, (0.0, 0.0))
+            sums[signature] = count + float(counts.get((key, shapes, dtypes), 0.0)), before + float(ns)
+    return sorted((Called(one, *of) for one, of in sums.items()), key=lambda called: -called.ns)
+
+
+def untimed(found: Partition, run: RunInfo) -> list[Called]:
+    """Those that an included kernel serves on the run's device, and that were not timed there."""
+    device = "cuda" if found.on_device else "cpu"
+    known = measured_for(run)
+    return [one for one in calls_of(found) if one.signature not in known and served(one.signature, device)]
+
+
+def served(signature: Signature, device: str) -> bool:
+    op, shape, dtype = signature
+    kernel = spec(op)
+    if kernel is None or len(shape) < 2:
+        return False
+    *batch, m, n = shape
+    return kernel.serves(device, dtype, math.prod(batch), m, n)
