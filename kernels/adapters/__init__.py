@@ -82,7 +82,7 @@ def unfit(adapter: Adapter) -> str:
         return f"{adapter.package} is not installed"
     expected = adapter.known.get(installed.version)
     if expected is None:
-        return f"{adapter.package} {installed.version} is installed, it knows {', '.join(adapter.known)}"
+        return f"{adapter.package} {installed.version} is installed, it knows {', '.join(adapter.known) or 'no version'}"
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
         return f"{file} is not that of {adapter.package} {installed.version}"
     return ""

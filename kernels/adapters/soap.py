@@ -1,0 +1,154 @@
+"""SOAP of pytorch_optimizer: the bases of all parameters refreshed by one QR for each shape.
+
+Its step refreshes the bases of one parameter after the other, and what it has computed is first read in the next step.
+So the package's own method runs as it is, but for its QR: that is put off to the end of the step, when the new bases
+take the places of the old ones. A refresh while a parameter's state is made is not put off: the same step reads it.
+"""
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from qrprof.kernels import replicas
+from qrprof.kernels.adapters import Adapter, Attached
+from qrprof.kernels.adapters.methods import Method, when_imported
+from qrprof.kernels.guard import Guard
+from qrprof.kernels.qr import lanes
+from qrprof.kernels.qr.swaps import SWAPS
+
+QR: Final = next(swap for swap in SWAPS if swap.op == "linalg_qr")
+KEYS: Final = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
+# Of a device's memory, for what waits; factoring it takes four times as much again. Not of what is free: ranks would
+# make different batches, whose bits differ.
+MOST: Final = 1 / 64
+MOST_ON_CPU: Final = 1 << 28  # bytes
+
+Bases = list[Tensor]
+Place = tuple[Bases, int]
+
+
+def attach(adapter: Adapter) -> Attached:
+    """Group the refreshes of every SOAP, from the import of its module on."""
+    devices = ("cpu", "cuda") if torch.version.cuda else ("cpu",)
+    guards = {device: Guard(QR, device.upper()) for device in devices}
+
+    def step(of: type, stock: Method) -> Method:
+        @functools.wraps(stock)
+        def grouped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(self) is not of or torch.compiler.is_compiling():
+                return stock(self, *args, **kwargs)
+            waiting = Waiting(guards)
+            try:
+                return during(waiting, lambda: stock(self, *args, **kwargs))
+            finally:
+                waiting.factor()
+
+        return grouped
+
+    wraps = {"step": step, "init_group": init_group, "get_orthogonal_matrix_qr": get_orthogonal_matrix_qr}
+    return Attached(tuple(guards.values()), when_imported(adapter, wraps))
+
+
+def init_group(of: type, stock: Method) -> Method:
+    @functools.wraps(stock)
+    def at_once(*args: Any, **kwargs: Any) -> Any:
+        return during(None, lambda: stock(*args, **kwargs))
+
+    return at_once
+
+
+def get_orthogonal_matrix_qr(of: type, stock: Method) -> Method:
+    @functools.wraps(stock)
+    def put_off(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        waiting = _waiting.get()
+        places = [i for i, gram in enumerate(state["GG"]) if len(gram)]
+        if waiting is None or not all(waiting.takes(state["GG"][i]) for i in places):
+            return stock(self, state, *args, **kwargs)
+        with PutOff(state["Q"][i] for i in places) as noted:
+            bases = stock(self, state, *args, **kwargs)
+        for i, matrix in zip(places, noted.matrices, strict=True):
+            waiting.add(matrix, (bases, i))
+        return bases
+
+    return put_off
+
+
+class PutOff(TorchFunctionMode):
+    """Inside, linalg.qr notes its matrix and returns the next of `stand_ins` for Q."""
+
+    def __init__(self, stand_ins: Iterator[Tensor]) -> None:
+        self.stand_ins = stand_ins
+        self.matrices: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.linalg.qr:
+            return func(*args, **kwargs or {})
+        self.matrices.append(args[0])
+        return next(self.stand_ins), None
+
+
+class Waiting:
+    """Matrices of the step under way whose QR was put off, and the places that wait for their Q."""
+
+    def __init__(self, guards: Mapping[str, Guard]) -> None:
+        self.guards = guards
+        self.groups: dict[Any, tuple[list[Tensor], list[Place]]] = defaultdict(lambda: ([], []))
+        self.bytes = 0
+
+    def takes(self, matrix: Tensor) -> bool:
+        return type(matrix) is Tensor and matrix.device.type in self.guards
+
+    def add(self, matrix: Tensor, place: Place) -> None:
+        matrices, places = self.groups[matrix.shape, matrix.dtype, matrix.device]
+        matrices.append(matrix)
+        places.append(place)
+        self.bytes += matrix.nbytes
+        if self.bytes >= most(matrix.device):
+            self.factor()
+
+    @torch.no_grad()
+    def factor(self) -> None:
+        """Everything that waits, a shape at a time."""
+        self.bytes = 0
+        while self.groups:
+            (_, _, device), (matrices, places) = self.groups.popitem()
+            for (bases, i), q in zip(places, factored(matrices, self.guards[device.type]), strict=True):
+                bases[i] = q.to(bases[i].dtype)
+
+
+_waiting: ContextVar[Waiting | None] = ContextVar("qrprof_soap", default=None)
+
+
+def during(waiting: Waiting | None, work: Callable[[], Any]) -> Any:
+    before = _waiting.set(waiting)
+    try:
+        return work()
+    finally:
+        _waiting.reset(before)
+
+
+@functools.lru_cache
+def most(device: torch.device) -> float:
+    """Bytes that may wait."""
+    return MOST * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else MOST_ON_CPU
+
+
+def factored(matrices: list[Tensor], guard: Guard) -> Iterator[Tensor]:
+    """Q of each, in memory of its own; `matrices` is emptied. One by one where no lane takes the batch."""
+    first = matrices[0]
+    shape = torch.Size((len(matrices), *first.shape))
+    batched = len(matrices) > 1 and lanes.lane_of_shape("linalg_qr", first.device, first.dtype, shape) != "torch"
+    if batched and replicas.agreed():
+        stack = torch.stack(matrices)
+        matrices.clear()
+        Q = guard(torch._C.DispatchKeySet(KEYS[first.device.type]), stack)[0]
+        del stack
+        yield from (q.clone() for q in Q)
+    else:
+        yield from (torch.linalg.qr(matrix).Q for matrix in matrices)
