@@ -1,12 +1,11 @@
 """What stands at an op's dispatch key while it is swapped: the faster function inside its domain, stock outside.
 
 A call that the swap declines, or that raises, is served by the stock kernel and counted with the reason. One call in
-CHECK_EVERY is checked after the fact; its caller has the result all the same. After FAILURES failed checks and
+`Mode.check_every` is checked after the fact; its caller has the result all the same. After FAILURES failed checks and
 exceptions the circuit opens: stock for good. Data-parallel replicas rely on equal bits, so with torch.distributed a
 circuit never opens, as one rank alone would open it.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +14,15 @@ import torch
 from torch import Tensor
 
 from qrprof.kernels import replicas
+from qrprof.kernels.agreement import agrees, difference
 from qrprof.kernels.counters import Counters, Report
 from qrprof.kernels.elsewhere import elsewhere
+from qrprof.kernels.modes import Mode
+from qrprof.kernels.stopwatch import Stopwatch
 
-CHECK_EVERY = 64
 FAILURES = 3
 SMALL = 4096  # elements: the stock kernel takes microseconds, and may hold the GIL
+GRAPH = "a graph is captured"
 
 
 @dataclass(frozen=True)
@@ -33,28 +35,37 @@ class Swap:
     check: Callable[..., Tensor] | None = None  # (a number to choose a matrix by, result, *arguments) -> is it right
     stock: Callable[..., Any] | None = None  # the stock kernel by a way that releases the GIL, where there is one
     version: str = ""  # what else ranks must have in common
+    name: str = ""  # what a person calls it
+    keys: tuple[str, ...] = ("CPU", "CUDA")  # dispatch keys on which it may stand
+    against_stock: bool = False  # check that a result is as near to the stock kernel's as rounding leaves it
 
     @property
     def identity(self) -> str:
-        return f"{self.op} {self.fast.__module__}.{self.fast.__qualname__} {self.version}"
+        return f"{self.op} {self.fast.__module__}.{self.fast.__qualname__} {self.version} {self.keys}"
 
 
 class Guard:
     """The override of one swap at one dispatch key."""
 
-    def __init__(self, swap: Swap, key: str) -> None:
+    def __init__(self, swap: Swap, key: str, mode: Mode = Mode()) -> None:  # noqa: B008 - immutable
         self.swap = swap
         self.key = key
+        self.mode = mode
+        self.on_gpu = key == "CUDA"
         self.kernel = torch.library.get_kernel(f"aten::{swap.op}", key)  # before the override is installed
-        self.counters = Counters()
+        self.counters = Counters(Stopwatch(self.on_gpu), Stopwatch(self.on_gpu))
         self.flags: dict[tuple[int, int], Tensor] = {}  # (device, stream) -> failed checks, on the device
         self.failed_on_device = 0  # as last read
+        self.furthest: dict[tuple[int, int], Tensor] = {}  # (device, stream) -> largest difference in shadow mode
 
     def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         reason = self.reason(*args, **kwargs)
         if reason:
             return self.fall_back(reason, keyset, args, kwargs)
-        begin = time.perf_counter_ns()
+        if self.mode.kind == "shadow":
+            return self.both(keyset, args, kwargs)
+        device, timed = device_of(args), not self.on_gpu or self.sampled(self.counters.hits)
+        start = self.counters.own.start(device) if timed else None
         try:
             result = self.swap.fast(*args, **kwargs)
         except (torch.OutOfMemoryError, MemoryError):
@@ -63,16 +74,21 @@ class Guard:
             return self.fall_back("out of memory", keyset, args, kwargs)
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the program goes on
             return self.fall_back(type(error).__name__, keyset, args, kwargs, error=True)
-        nth = self.counters.hit(time.perf_counter_ns() - begin if self.key == "CPU" else None)
-        if self.swap.check and nth % CHECK_EVERY == 0:
-            self.check(self.swap.check, nth // CHECK_EVERY, result, args, kwargs)
+        if timed:
+            self.counters.own.stop(start, device)
+        self.check(self.counters.hit(), result, keyset, args, kwargs)
         return result
 
     def reason(self, *args: Any, **kwargs: Any) -> str:
         """Why the stock kernel serves this call: "" if it does not."""
         if self.opened():
             return "circuit open"
-        return self.swap.decline(*args, **kwargs) if replicas.agreed() else "ranks do not agree"
+        if not replicas.agreed():
+            return "ranks do not agree"
+        declined = self.swap.decline(*args, **kwargs)
+        if not declined and self.mode.kind == "canary" and not self.mode.serves(self.counters.call()):
+            return "not in the canary's share"
+        return declined
 
     def opened(self) -> bool:
         counters = self.counters
@@ -81,37 +97,90 @@ class Guard:
 
     def fall_back(self, reason: str, keyset: Any, args: Any, kwargs: Any, error: bool = False) -> Any:
         self.counters.fall_back(reason, error)
+        return self.stock(keyset, args, kwargs)
+
+    def stock(self, keyset: Any, args: Any, kwargs: Any) -> Any:
         if self.swap.stock and args[0].numel() > SMALL:
             return self.swap.stock(*args, **kwargs)
         return self.kernel.call_boxed(keyset, *args, **kwargs)
 
-    def check(self, check: Callable[..., Tensor], nth: int, result: Any, args: Any, kwargs: Any) -> None:
+    # --- shadow
+
+    def both(self, keyset: Any, args: Any, kwargs: Any) -> Any:
+        """The stock kernel's result, and what the swap's would have been beside it."""
+        if self.capturing():
+            return self.fall_back(GRAPH, keyset, args, kwargs)
+        counters, device = self.counters, device_of(args)
+        start = counters.stock.start(device)
+        expected = self.stock(keyset, args, kwargs)
+        counters.stock.stop(start, device)
+        start = counters.own.start(device)
+        try:
+            result = self.swap.fast(*args, **kwargs)
+        except (torch.OutOfMemoryError, MemoryError):
+            counters.fall_back("out of memory")
+        except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the program goes on
+            counters.fall_back(type(error).__name__, error=True)
+        else:
+            counters.own.stop(start, device)
+            self.check(counters.shadow(), result, keyset, args, kwargs)
+            self.compare(result, expected)
+        return expected
+
+    def compare(self, result: Any, expected: Any) -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            found = difference(result, expected)
+            most = self.kept(self.furthest, found.device, found.dtype)
+            with self.counters.lock:
+                torch.maximum(most, found, out=most)
+
+    # --- checks
+
+    def check(self, nth: int, result: Any, keyset: Any, args: Any, kwargs: Any) -> None:
         """On a GPU the answer stays there, and nothing is checked while a graph is captured."""
-        on_gpu = self.key == "CUDA"
-        if on_gpu and torch.cuda.is_current_stream_capturing():
+        if not (self.swap.check or self.swap.against_stock) or not self.sampled(nth):
             return
         with torch.inference_mode(False), torch.no_grad():
             try:
-                wrong = ~check(nth, result, *args, **kwargs)
+                wrong = ~self.right(nth // self.mode.check_every, result, keyset, args, kwargs)
             except Exception:  # noqa: BLE001 - results of another shape or kind
-                wrong = torch.ones((), dtype=torch.bool, device=args[0].device)
-            if on_gpu:
-                self.flag(wrong.device).add_(wrong)
-        self.counters.check(not on_gpu and bool(wrong))
+                wrong = torch.ones((), dtype=torch.bool, device=device_of(args))
+            if self.on_gpu:
+                self.kept(self.flags, wrong.device, torch.int64).add_(wrong)
+        self.counters.check(not self.on_gpu and bool(wrong))
 
-    def flag(self, device: torch.device) -> Tensor:
-        stream = torch.cuda.current_stream(device)
-        place = (device.index, stream.cuda_stream)
-        if place not in self.flags:
-            self.flags[place] = elsewhere(lambda: zero(stream))
-        return self.flags[place]
+    def right(self, nth: int, result: Any, keyset: Any, args: Any, kwargs: Any) -> Tensor:
+        if self.swap.check:
+            return self.swap.check(nth, result, *args, **kwargs)
+        return agrees(result, self.stock(keyset, args, kwargs))
+
+    def sampled(self, nth: int) -> bool:
+        """Whether a call is one of those that are checked, and on a GPU timed."""
+        return nth % self.mode.check_every == 0 and not self.capturing()
+
+    def capturing(self) -> bool:
+        return self.on_gpu and torch.cuda.is_current_stream_capturing()
+
+    def kept(self, where: dict[tuple[int, int], Tensor], device: torch.device, dtype: torch.dtype) -> Tensor:
+        """The number that is kept for the current stream, or for the CPU; 0 at first."""
+        stream = torch.cuda.current_stream(device) if self.on_gpu else None
+        place = (device.index, stream.cuda_stream) if stream else (-1, 0)
+        if place not in where:
+            where[place] = elsewhere(lambda: zero(device, dtype, stream))
+        return where[place]
 
     def report(self) -> Report:
-        """Reads what the checks left on GPUs, which waits for them."""
+        """Reads what was left on GPUs, which waits for them."""
         self.failed_on_device = sum(int(flag) for flag in self.flags.values())
-        return self.counters.report(self.swap.op, self.key, self.opened(), self.failed_on_device)
+        furthest = max((float(one) for one in self.furthest.values()), default=None)
+        swap = self.swap
+        return self.counters.report(swap.name, swap.op, self.key, self.opened(), self.failed_on_device, furthest)
 
 
-def zero(stream: torch.cuda.Stream) -> Tensor:
-    with torch.cuda.stream(stream):
-        return torch.zeros((), dtype=torch.int64, device=stream.device)
+def device_of(args: Any) -> torch.device:
+    return next((arg.device for arg in args if isinstance(arg, Tensor)), torch.device("cpu"))
+
+
+def zero(device: torch.device, dtype: torch.dtype, stream: torch.cuda.Stream | None) -> Tensor:
+    with torch.cuda.stream(stream):  # None: none
+        return torch.zeros((), dtype=dtype, device=device)

@@ -12,19 +12,24 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from qrprof import __version__
-from qrprof.kernels import replicas
+from qrprof.kernels import adapters, replicas
+from qrprof.kernels.adapters import Attached
 from qrprof.kernels.counters import Report
 from qrprof.kernels.guard import Guard, Swap
+from qrprof.kernels.loading import Loaded, load
+from qrprof.kernels.modes import Mode
 from qrprof.kernels.qr import cpu
 from qrprof.kernels.qr.dispatch import RULES
 from qrprof.kernels.qr.swaps import SWAPS
 from qrprof.kernels.swappable import Refusal, swappable
+from qrprof.profiler.errors import QrprofError
 
 
 class SwapError(RuntimeError):
@@ -33,39 +38,76 @@ class SwapError(RuntimeError):
 
 @dataclass(frozen=True)
 class Installed:
+    loaded: Loaded
+    mode: Mode
     guards: tuple[Guard, ...]
     libraries: tuple[Any, ...]
+    adapters: dict[str, Attached]
     undo: Callable[[], None]  # no longer wait for a process group
 
 
 _lock = threading.Lock()
 _installed: Installed | None = None
+STANDARD = Mode()
 
 
-def install(swaps: Sequence[Swap] | None = None) -> None:
+def install(swaps: Sequence[Swap] | str | os.PathLike[str] | None = None, mode: Mode = STANDARD) -> None:
     """Swap these ops, those of QR by default, on the CPU and on CUDA; $QRPROF_SWAPS=off leaves them stock.
 
-    With torch.distributed every rank calls this, and all swap the same thing or nothing. Raises SwapError where swaps
-    are installed already, an op cannot be swapped, or one is named twice.
+    A path is that of a swaps.json: of what it lists, that is swapped which this user accepted and which fits here; one
+    line on stderr for each other says why it is stock. With torch.distributed every rank calls this, and all swap the
+    same thing or nothing. Raises SwapError where swaps are installed already, an op cannot be swapped, or one is named
+    twice.
     """
     global _installed
-    chosen = () if os.environ.get("QRPROF_SWAPS") == "off" else tuple(SWAPS if swaps is None else swaps)
     with _lock:
         if _installed is not None:
             raise SwapError("swaps are installed already; uninstall() them first")
-        places = [(swap, key) for swap in chosen for key in keys_of(swap)]
+        loaded = asked(swaps)
+        places = [(swap, key) for swap in loaded.swaps for key in keys_of(swap)]
         if len({(swap.op, key) for swap, key in places}) < len(places):
             raise SwapError("an op is swapped twice")
-        guards = tuple(Guard(swap, key) for swap, key in places)
-        undo = replicas.when_group_starts(lambda: compare(chosen))
-        _installed = Installed(guards, tuple(map(put, guards)), undo)
+        adapters, refused = attached(loaded.adapters, mode)
+        guards = tuple(Guard(swap, key, mode) for swap, key in places)
+        undo = replicas.when_group_starts(compare)
+        loaded = replace(loaded, refused=(*loaded.refused, *refused))
+        _installed = Installed(loaded, mode, guards, tuple(map(put, guards)), adapters, undo)
         atexit.register(say_failures)
-    compare(chosen)
+    for sentence in loaded.refused:
+        print(f"qrprof: {sentence}", file=sys.stderr)
+    compare()
 
 
-def compare(swaps: Sequence[Swap]) -> None:
+def asked(swaps: Sequence[Swap] | str | os.PathLike[str] | None) -> Loaded:
+    if os.environ.get("QRPROF_SWAPS") == "off":
+        return Loaded()
+    if isinstance(swaps, str | os.PathLike):
+        return load(Path(swaps))
+    return Loaded(tuple(SWAPS if swaps is None else swaps))
+
+
+def attached(names: Sequence[str], mode: Mode) -> tuple[dict[str, Attached], list[str]]:
+    """Adapters at work, by name, and why others are not."""
+    found: dict[str, Attached] = {}
+    refused = []
+    for name in names:
+        if mode.kind != "swap":
+            refused.append(f"adapter {name} is off: it cannot run beside the package's own code, as {mode.kind} asks")
+            continue
+        try:
+            found[name] = adapters.install(name)
+        except QrprofError as error:
+            refused.append(str(error))
+    return found, refused
+
+
+def compare() -> None:
     """With the other ranks; they stay stock if anything differs."""
-    if replicas.several() and not replicas.agree(fingerprint(swaps)) and torch.distributed.get_rank() == 0:
+    if _installed is None or not replicas.several() or replicas.agree(fingerprint(_installed)):
+        return
+    for adapter in _installed.adapters.values():
+        adapter()
+    if torch.distributed.get_rank() == 0:
         print("qrprof: swaps, versions or devices of the ranks differ: all run stock", file=sys.stderr)
 
 
@@ -77,6 +119,8 @@ def uninstall() -> None:
             return
         for library in _installed.libraries:
             library._destroy()
+        for adapter in _installed.adapters.values():
+            adapter()
         _installed.undo()
         _installed = None
         atexit.unregister(say_failures)
@@ -84,7 +128,19 @@ def uninstall() -> None:
 
 def report() -> list[Report]:
     """What each swap has done since it was installed; waits for GPUs that hold results of checks."""
-    return [guard.report() for guard in _installed.guards] if _installed else []
+    return [guard.report() for guard in guards()]
+
+
+def guards() -> list[Guard]:
+    """All that stand somewhere, those of adapters last."""
+    if _installed is None:
+        return []
+    return [*_installed.guards, *(guard for adapter in _installed.adapters.values() for guard in adapter.guards)]
+
+
+def loaded() -> Loaded:
+    """What is installed, and what was refused."""
+    return _installed.loaded if _installed else Loaded()
 
 
 def keys_of(swap: Swap) -> list[str]:
@@ -94,7 +150,7 @@ def keys_of(swap: Swap) -> list[str]:
         raise SwapError(found.why)
     if found.op != swap.op:
         raise SwapError(f"aten::{swap.op} is composed of other ops; swap aten::{found.op}")
-    return [key for key in found.keys if key == "CPU" or torch.version.cuda]
+    return [key for key in found.keys if key in swap.keys and (key == "CPU" or torch.version.cuda)]
 
 
 def put(guard: Guard) -> Any:
@@ -107,10 +163,13 @@ def put(guard: Guard) -> Any:
     return library
 
 
-def fingerprint(swaps: Sequence[Swap]) -> str:
+def fingerprint(installed: Installed) -> str:
     """A hash of what makes the bits of a result: swaps, the dispatch table, versions and the device."""
+    names = [swap.identity for swap in installed.loaded.swaps] + sorted(installed.adapters)
+    if not names:
+        return "stock"
     processor = (torch.backends.cpu.get_cpu_capability(), cpu.available())
-    parts = [__version__, torch.__version__, *(swap.identity for swap in swaps), *map(repr, RULES), *processor]
+    parts = [__version__, torch.__version__, installed.mode, *names, *map(repr, RULES), *processor]
     if torch.version.cuda and torch.cuda.is_available():
         import triton
 
@@ -120,8 +179,7 @@ def fingerprint(swaps: Sequence[Swap]) -> str:
 
 def say_failures() -> None:
     """At exit, on stderr: swaps whose results or calls failed."""
-    for guard in _installed.guards if _installed else ():
-        swap = guard.report()
+    for swap in report():
         if swap.failed or swap.errors:
             since = "; stock served every later call" if swap.open else ""
             print(

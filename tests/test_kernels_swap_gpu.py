@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from qrprof import kernels
-from qrprof.kernels import guard
 from qrprof.kernels.counters import Report
 from qrprof.kernels.guard import Swap
+from qrprof.kernels.modes import Mode
 from qrprof.kernels.qr import postcheck, stock
 
 pytestmark = [
@@ -85,14 +85,14 @@ def test_compiled(mode: str) -> None:
     torch._dynamo.reset()
 
 
-def test_checks_stay_on_the_device_until_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_stay_on_the_device_until_asked_for() -> None:
     def garbage(A: Any, mode: str = "reduced") -> Any:
         Q, R = stock.qr(A, mode)
         return Q, R + 0.1
 
     kernels.uninstall()
-    monkeypatch.setattr(guard, "CHECK_EVERY", 1)
-    kernels.install([Swap("linalg_qr", garbage, lambda A, mode="reduced": "", postcheck.qr, stock.qr)])
+    wrong = Swap("linalg_qr", garbage, lambda A, mode="reduced": "", postcheck.qr, stock.qr)
+    kernels.install([wrong], Mode(check_every=1))
     A = matrices(4, 60, 60)
     torch.linalg.qr(A)
     torch.cuda.synchronize()

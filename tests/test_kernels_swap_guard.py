@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from qrprof import kernels
-from qrprof.kernels import guard
 from qrprof.kernels.counters import Report
 from qrprof.kernels.guard import FAILURES, Swap
+from qrprof.kernels.modes import CHECK_EVERY, Mode
 from qrprof.kernels.qr import postcheck, stock
 from qrprof.kernels.swap import SwapError
 
@@ -40,9 +40,7 @@ def garbage(A: Any, mode: str = "reduced") -> Any:
     return Q, R + 0.01
 
 
-@pytest.fixture
-def always_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "CHECK_EVERY", 1)
+ALWAYS_CHECKED = Mode(check_every=1)
 
 
 def test_a_kernel_that_raises_falls_back_and_opens_the_circuit() -> None:
@@ -57,8 +55,8 @@ def test_a_kernel_that_raises_falls_back_and_opens_the_circuit() -> None:
     assert (report().open, report().errors, report().hits, report().checked) == (True, FAILURES, 0, 0)
 
 
-def test_garbage_is_caught_and_opens_the_circuit(always_checked: None, capfd: pytest.CaptureFixture[str]) -> None:
-    kernels.install([swap(garbage)])
+def test_garbage_is_caught_and_opens_the_circuit() -> None:
+    kernels.install([swap(garbage)], ALWAYS_CHECKED)
     A = torch.randn(5, 20, 8)
     for _ in range(FAILURES):
         assert not torch.equal(torch.linalg.qr(A).R, stock.qr(A)[1])
@@ -68,18 +66,18 @@ def test_garbage_is_caught_and_opens_the_circuit(always_checked: None, capfd: py
     assert got.fallbacks == {"circuit open": 1}
 
 
-def test_results_of_another_shape_are_failures_too(always_checked: None) -> None:
-    kernels.install([swap(lambda A, mode="reduced": (A[..., :1], A))])
+def test_results_of_another_shape_are_failures_too() -> None:
+    kernels.install([swap(lambda A, mode="reduced": (A[..., :1], A))], ALWAYS_CHECKED)
     torch.linalg.qr(torch.randn(20, 8))
     assert (report().checked, report().failed) == (1, 1)
 
 
 def test_one_call_in_so_many_is_checked() -> None:
     kernels.install([swap(right)])
-    for _ in range(2 * guard.CHECK_EVERY + 1):
+    for _ in range(2 * CHECK_EVERY + 1):
         torch.linalg.qr(torch.randn(20, 8))
     got = report()
-    assert (got.hits, got.checked, got.failed, got.open) == (2 * guard.CHECK_EVERY + 1, 3, 0, False)
+    assert (got.hits, got.checked, got.failed, got.open) == (2 * CHECK_EVERY + 1, 3, 0, False)
     assert got.p50_ns is not None
     assert got.p95_ns is not None
     assert got.p99_ns is not None

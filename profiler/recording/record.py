@@ -15,7 +15,7 @@ from typing import Any
 
 from qrprof.profiler.recording.agree import agree_across_ranks
 from qrprof.profiler.recording.plan import Settings
-from qrprof.profiler.recording.recorder import Recorder, leave
+from qrprof.profiler.recording.recorder import Recorder, Report, leave
 from qrprof.profiler.recording.runrecord import Task
 from qrprof.profiler.recording.script import after_import, keep_compiler_out, run_as_main
 
@@ -32,7 +32,13 @@ def main() -> None:
         except OSError:  # the parent is gone; the script goes on
             return
 
-    recorder = Recorder(read_task(request), report, agree_across_ranks)
+    recorder = watch(read_task(request), report)
+    run_as_main(target, arguments, request["module"], lambda error: leave_forked_copy(recorder, error))
+
+
+def watch(task: Task, report: Report) -> Recorder:
+    """A recorder that begins its work once the script has imported torch."""
+    recorder = Recorder(task, report, agree_across_ranks)
 
     def torch_imported() -> None:
         report({"torch": True})
@@ -42,7 +48,7 @@ def main() -> None:
 
     after_import("torch", torch_imported)
     recorder.guard(recorder.prepare)
-    run_as_main(target, arguments, request["module"], lambda error: leave_forked_copy(recorder, error))
+    return recorder
 
 
 def read_task(request: dict[str, Any]) -> Task:

@@ -8,7 +8,7 @@ process of the group does: it dies of the former.
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,8 +21,23 @@ PASSED_ON = (
     signal.SIGUSR2,
 )
 PATIENCE = 0.5  # seconds for the third process to die
+SIGNALLED = 128  # exit codes above it: ended by a signal
 
 Child = subprocess.Popen[bytes]
+
+
+def ended(command: Sequence[str], environment: Mapping[str, str], started: Callable[[], None] = lambda: None) -> int:
+    """Run a command of the person's to its end; its exit code, 128 + n for death by signal n.
+
+    `started` is called once it runs.
+    """
+    children = list[Child]()
+    with signals_passed_on(children):
+        child = subprocess.Popen(command, close_fds=False, env=environment)  # it inherits what we have inherited
+        children.append(child)
+        started()
+        code = child.wait()
+    return code if code >= 0 else SIGNALLED - code
 
 
 @contextmanager

@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from qrprof.profiler.errors import Exit, QrprofError
+
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
 Ended = Callable[[BaseException | None], None]
 
@@ -72,6 +74,18 @@ def keep_compiler_out() -> None:
 
 
 # --- the script
+
+
+def check_script(script: str) -> None:
+    path = Path(script)
+    if path.is_dir():
+        raise QrprofError(f"cannot run {script}: it is a folder; give a script, or a module with -m", Exit.USAGE)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise QrprofError(
+            f"cannot read {script}: {error.strerror}; give the path of a Python script, or a module with -m", Exit.USAGE
+        ) from None
 
 
 def run_as_main(

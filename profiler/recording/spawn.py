@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass
@@ -17,14 +16,15 @@ import psutil
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.events import OP
 from qrprof.profiler.recording.launcher import Launch, launch_of
-from qrprof.profiler.recording.relay import Child, signals_passed_on
+from qrprof.profiler.recording.relay import SIGNALLED, ended
 from qrprof.profiler.recording.runrecord import write_json
+from qrprof.profiler.recording.script import check_script
 from qrprof.profiler.store import cache_folder, make_run_folder, new_run_id, open_store, run_file
 
 # The working folder is not where python looks for modules first when it runs a script in another folder.
 WHOLE_RUN = "whole run"
-SIGNALLED = 128  # exit codes above it: ended by a signal
 CHILD = "import sys; sys.flags.safe_path or sys.path.pop(0); from qrprof.profiler.recording.record import main; main()"
+QUIET = {"KINETO_LOG_LEVEL": "6"}  # Kineto would print into the script's output
 
 
 @dataclass(frozen=True)
@@ -117,18 +117,6 @@ def run_repeats(options: TraceOptions, folder: Path, launch: Launch, first: int,
     return read_repeats(folder, launch.rank)
 
 
-def check_script(script: str) -> None:
-    path = Path(script)
-    if path.is_dir():
-        raise QrprofError(f"cannot run {script}: it is a folder; give a script, or a module with -m", Exit.USAGE)
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise QrprofError(
-            f"cannot read {script}: {error.strerror}; give the path of a Python script, or a module with -m", Exit.USAGE
-        ) from None
-
-
 # --- the child
 
 
@@ -137,22 +125,19 @@ def run_child(options: TraceOptions, folder: Path, launch: Launch, repeat: int, 
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     request = child_request(options, folder, launch, repeat, writer)
-    heard, children = Heard(), list[Child]()
+    heard = Heard()
     speaker = talk if launch.rank == 0 else None
     listener = threading.Thread(target=listen, args=(reader, heard, options, repeat, speaker), daemon=True)
-    with signals_passed_on(children):
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, json.dumps(request), options.script, *options.args],
-            close_fds=False,  # the script inherits what we have inherited
-            env={"KINETO_LOG_LEVEL": "6", **os.environ},  # Kineto would print into the script's output
-        )
-        children.append(child)
+
+    def started() -> None:
         os.close(writer)
         listener.start()
-        code = child.wait()
+
+    command = [sys.executable, "-c", CHILD, json.dumps(request), options.script, *options.args]
+    code = ended(command, QUIET | os.environ, started)
     # A process the script left behind may hold the pipe open: do not wait for its end.
     listener.join(timeout=1.0)
-    return heard, code if code >= 0 else SIGNALLED - code
+    return heard, code
 
 
 def child_request(options: TraceOptions, folder: Path, launch: Launch, repeat: int, channel: int) -> dict[str, Any]:
