@@ -1,0 +1,198 @@
+"""A verification from start to end: the program trains alike, then its steps are timed, then both are compared.
+
+What shows that the swaps do harm ends it: times of a wrong program are of no use.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from qrprof.kernels import adapters
+from qrprof.kernels.running.watched import Swaps, Timed, Trained, read_timed, read_trained
+from qrprof.kernels.swapfile import Entry
+from qrprof.planner.predictions import Prediction
+from qrprof.planner.verify.equivalence import equivalence
+from qrprof.planner.verify.processes import Ended, Leg, Program, require, run, run_all
+from qrprof.planner.verify.protocol import Round, gain_of, memory_of
+from qrprof.planner.verify.records import (
+    HARMFUL,
+    IDLE,
+    Equivalence,
+    Finding,
+    Memory,
+    Verification,
+)
+from qrprof.planner.verify.traces import base_record, compared
+from qrprof.planner.verify.verdict import expected_of, held, of_swaps, of_times, outcome_of
+from qrprof.profiler import units
+from qrprof.profiler.errors import Exit, QrprofError
+
+SPREAD: Final = 5  # stock runs with moved inputs
+TRACED: Final = 2  # steps
+ROOM: Final = 1.5  # times its peak that a process may need
+QR_OPS: Final = ("linalg_qr", "geqrf", "linalg_householder_product")
+MORE_MEMORY: Final = 1.1  # times the stock peak that are worth a note
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    program: Program
+    swaps: Path  # a swaps.json
+    entries: tuple[Entry, ...]  # of it
+    warmup: int
+    steps: int  # timed in a process; as many are compared
+    rounds: int
+    prediction: Prediction | None
+    folder: Path  # a new one, for records, snapshots and traces
+
+
+def verify(task: Task, say: Say) -> Verification:
+    """Raises QrprofError where the stock program fails, and where there is nothing to compare."""
+    began = time.monotonic()
+    trained, same, findings = trains_alike(task, say)
+    rounds: list[Round] = []
+    swaps = trained
+    if not {one.kind for one in findings} & (HARMFUL | IDLE):
+        rounds, crash = timed_rounds(task, say)
+        findings += crash
+        swaps = rounds[-1].swapped[-1].swaps if rounds else trained
+    gain, memory = (gain_of(rounds), memory_of(rounds)) if rounds else (None, None)
+    findings += list(of_times(gain, memory)) if rounds else []
+    expected = expected_of(task.prediction) if task.prediction else None
+    traces = compared(task.folder, ops_of(task.entries)) if rounds else None
+    return Verification(
+        outcome=outcome_of(findings, gain),
+        findings=tuple(findings),
+        swaps=swaps,
+        equivalence=same,
+        gain=gain,
+        memory=memory,
+        compared=traces,
+        expected=expected,
+        held=held(expected, gain) if expected and gain else None,
+        notes=tuple(notes(trained, same, memory)),
+        seconds=time.monotonic() - began,
+    )
+
+
+def ops_of(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The ops that the entries serve, as aten names them."""
+    found: list[str] = []
+    for entry in entries:
+        if entry.kind == "adapter":
+            found.append(adapters.find(entry.name).op.removeprefix("aten::"))
+        else:
+            found += [entry.op] if entry.op else QR_OPS
+    return tuple(dict.fromkeys(found))
+
+
+# --- training
+
+
+def trains_alike(task: Task, say: Say) -> tuple[Swaps, Equivalence | None, list[Finding]]:
+    """What the swaps did in the compared steps, what these say, and what speaks against the swaps."""
+    say("1 of 3: the stock program, and its state after each of the first steps")
+    leader = run(task.program, training(task, "stock", None, leads=True), task.folder)
+    lead = read_trained(require(leader, task.program))
+    if not lead.steps:
+        raise QrprofError(
+            f"{task.program.script} ended before an optimizer's step; there is no training to compare", Exit.USAGE
+        )
+    spread = [training(task, f"moved{i}", None, seed=i) for i in range(SPREAD)]
+    at_once = processes_at_once(lead, len(spread) + 1)
+    say(f"2 of 3: the swapped program, and {SPREAD} stock ones whose inputs are moved by one rounding")
+    swapped, *moved = run_all(task.program, [training(task, "swapped", task.swaps), *spread], task.folder, at_once)
+    if crash := crashed(swapped):
+        return Swaps(), None, [crash]
+    ours = read_trained(swapped.file)
+    findings = of_swaps(ours.swaps)
+    if {one.kind for one in findings} & IDLE:
+        return ours.swaps, None, findings
+    same = equivalence(lead, [read_trained(require(one, task.program)) for one in moved], ours)
+    return ours.swaps, same, [*findings, *same.findings]
+
+
+def training(task: Task, name: str, swaps: Path | None, leads: bool = False, seed: int | None = None) -> Leg:
+    forced = max(1, task.steps // 2)
+    watch: dict[str, Any] = {
+        "kind": "train",
+        "folder": str(task.folder),
+        "leads": leads,
+        "forced": forced,
+        "steps": 1 + task.steps,  # the first one begins before anything is known
+    }
+    if seed is not None:
+        watch["rounding"] = {"ops": ops_of(task.entries), "seed": seed}
+    return Leg(name, swaps, watch)
+
+
+def processes_at_once(lead: Trained, most: int) -> int:
+    """How many the machine's cores and the memory of what the program trains on have room for."""
+    cores = (psutil.cpu_count(logical=False) or 1) // 2
+    return max(1, min(most, cores, int(lead.memory / (ROOM * max(lead.peak, 1)))))
+
+
+def crashed(ended: Ended) -> Finding | None:
+    """Of a swapped program whose stock twin ended well."""
+    if ended.code == 0 and ended.file.exists():
+        return None
+    said = f": {ended.last}" if ended.last else ""
+    return Finding("crashed", f"with the swaps the program ends with exit code {ended.code}{said}")
+
+
+# --- times
+
+
+def timed_rounds(task: Task, say: Say) -> tuple[list[Round], list[Finding]]:
+    """Rounds of stock, swapped, swapped, stock; none, and why, where the swapped program fails."""
+    rounds = []
+    for number in range(task.rounds):
+        say(f"3 of 3: steps are timed, round {number + 1} of {task.rounds}: stock, swapped, swapped, stock")
+        last = number == task.rounds - 1
+        legs = [timing(task, f"time{number}-{i}", i in (1, 2), traced=last and i >= 2) for i in range(4)]
+        found: list[Timed] = []
+        for leg in legs:
+            ended = run(task.program, leg, task.folder)
+            if leg.swaps and (crash := crashed(ended)):
+                return [], [crash]
+            found.append(read_timed(require(ended, task.program)))
+        rounds.append(Round(found[0], (found[1], found[2]), found[3]))
+    return rounds, []
+
+
+def timing(task: Task, name: str, swapped: bool, traced: bool) -> Leg:
+    folder = task.folder / ("B" if swapped else "A")
+    folder.mkdir(exist_ok=True)
+    watch = {
+        "kind": "time",
+        "warmup": task.warmup,
+        "steps": task.steps,
+        "traced": TRACED if traced else 0,
+        "folder": str(folder),
+        "base": base_record(folder.name, task.program),
+    }
+    return Leg(name, task.swaps if swapped else None, watch)
+
+
+# --- remarks
+
+
+def notes(swaps: Swaps, same: Equivalence | None, memory: Memory | None) -> Iterator[str]:
+    yield from swaps.refused if swaps.hits else ()
+    if same and same.amplified and not same.amplified.decides:
+        yield (
+            "the program amplifies rounding: only the steps that begin alike decide"
+            if same.free
+            else ("no free steps followed those that begin alike")
+        )
+    if memory and memory.swapped_peak > MORE_MEMORY * memory.stock_peak:
+        yield (
+            f"the swaps need more memory: {units.size(memory.swapped_peak)} at the peak,"
+            f" {units.size(memory.stock_peak)} without"
+        )
