@@ -33,6 +33,7 @@ from qrprof.tui.remember import gains, remember
 WORTHWHILE = 0.2  # of the first target's expected gain: less is not among what to do first
 FIRST = 3  # things to do first
 LARGE = 0.03  # share of a step
+NOTHING = ["Nothing: no gain would show above the noise."]
 
 TARGETS = (
     Column("#", right=True),
@@ -81,33 +82,41 @@ def command(run: str | None, as_json: bool, top: int, number: int) -> int:
 def page(ranking: Ranking, top: int) -> list[RenderableType]:
     blocks = [*header(ranking), "", targets_table(ranking, top)]
     if first := do_first(ranking.targets):
-        blocks += ["", title("Do first:"), *first]
+        numbers = [numbered(place, text) for place, text in enumerate(first, start=1)]
+        blocks += ["", title("Do first:"), *(first if first == NOTHING else numbers)]
     if ranking.run.linalg:
         blocks += ["", title("Linear algebra, calls of a mean step:"), linalg_table(ranking, ranking.run.linalg, top)]
-    remarks = notes(ranking)
-    if any(target.overlap for target in ranking.targets):
-        remarks.append("* ran beside other streams: the step may gain less")
-    if remarks:
+    if remarks := footnotes(ranking):
         blocks += ["", *(field("note", remark) for remark in remarks)]
     return blocks
+
+
+def footnotes(ranking: Ranking) -> list[str]:
+    overlap = any(target.overlap for target in ranking.targets)
+    return [*notes(ranking), *["* ran beside other streams: the step may gain less"] * overlap]
 
 
 # --- the header
 
 
 def header(ranking: Ranking) -> list[RenderableType]:
+    return [field(label, text) for label, text in about(ranking)]
+
+
+def about(ranking: Ranking) -> list[tuple[str, str]]:
+    """What the ranking is of, and how far to trust it: labels and sentences."""
     run, found = ranking.run, ranking.partition
-    lines: list[RenderableType] = [
-        field("run", run_line(run)),
-        field("coverage", describe(found.coverage)),
-        field("device", device_line(ranking)),
-        field("step", step_line(ranking)),
-        field("recorded", recorded_line(ranking)),
-        field("replay", replay_line(ranking.model)),
-        field("noise", noise_line(ranking)),
+    lines = [
+        ("run", run_line(run)),
+        ("coverage", describe(found.coverage)),
+        ("device", device_line(ranking)),
+        ("step", step_line(ranking)),
+        ("recorded", recorded_line(ranking)),
+        ("replay", replay_line(ranking.model)),
+        ("noise", noise_line(ranking)),
     ]
     if found.withheld:
-        lines.append(field("withheld", f"times are as recorded and no shares: {found.withheld}"))
+        lines.append(("withheld", f"times are as recorded and no shares: {found.withheld}"))
     return lines
 
 
@@ -214,15 +223,15 @@ def targets_table(ranking: Ranking, top: int) -> RenderableType:
     return table(TARGETS, rows, total=sums("total", ranking.targets))
 
 
-def do_first(targets: Sequence[Target]) -> list[RenderableType]:
-    """The advice of up to three targets that are worth it; empty where nothing was estimated."""
+def do_first(targets: Sequence[Target]) -> list[str]:
+    """The advice of up to three targets that are worth it, or NOTHING; empty where nothing was estimated."""
     judged = [target for target in targets if target.gain_ns is not None]
     worth = [target for target in judged if target.dont_bother is None and expected_gain(target) > 0]
     if judged and not worth:
-        return ["Nothing: no gain would show above the noise."]
+        return NOTHING
     enough = WORTHWHILE * expected_gain(worth[0]) if worth else math.inf
     first = [target for target in worth if expected_gain(target) >= enough][:FIRST]
-    return [numbered(place, f"{label(target)}: {target.advice}") for place, target in enumerate(first, start=1)]
+    return [f"{label(target)}: {target.advice}" for target in first]
 
 
 # --- linear algebra
