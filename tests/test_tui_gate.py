@@ -87,7 +87,8 @@ def test_an_outcome_is_an_exit_code_a_page_and_a_row_of_the_ledger(
     assert run(["gate", "fast.py", "--task", "mm"]) == code
     out, err = capsys.readouterr()
     assert out.startswith(f"{outcome}: ")
-    assert err == "qrprof: contract\n"
+    accept = "qrprof: it can run in your program: `qrprof swaps accept mm-b2317d0e`\n"
+    assert err == "qrprof: contract\n" + accept * (outcome == "PASS")
     (name,) = kept()
     assert run(["verdict", name]) == 0
     assert capsys.readouterr().out == out
@@ -116,7 +117,7 @@ def test_it_waits_where_another_measures(gate: Gate, monkeypatch: pytest.MonkeyP
     other.__enter__()
     monkeypatch.setattr("qrprof.tui.commands.gate.say", say)
     assert run(["gate", "fast.py", "--task", "mm"]) == 0
-    assert told == ["waiting: another qrprof measures on this device", "contract"]
+    assert told[:2] == ["waiting: another qrprof measures on this device", "contract"]
 
 
 def test_the_candidate_that_is_judged_is_frozen(gate: Gate, tmp_path: Path) -> None:

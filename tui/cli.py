@@ -45,6 +45,7 @@ COMMANDS = (
     Entry("optimize", "qrprof.tui.commands.optimize", "Search for a faster kernel for what is worth it most."),
     Entry("history", "qrprof.tui.commands.history", "Show what an optimization tried, and what came of it."),
     Entry("hint", "qrprof.tui.commands.hint", "Tell an optimization what to try."),
+    Entry("swaps", "qrprof.tui.commands.swaps", "List, accept and undo faster kernels for your programs."),
     Entry("selftest", "qrprof.tui.commands.selftest", "Attack the gate with candidates made to fool it."),
     Entry("export", "qrprof.tui.commands.export", "Write a run as a file for another program."),
     Entry("doctor", "qrprof.tui.commands.doctor", "Check what works on this machine."),

@@ -31,8 +31,9 @@ def layer_for(candidate: str, unsandboxed: bool) -> Layer:
     return layer
 
 
-def workers_on(device: str, layer: Layer) -> Workers:
-    return lambda source: worker.started(source, device, Limits(), layer)
+def workers_on(device: str, layer: Layer, included: Path | None = None) -> Workers:
+    """`included`: a file of ours that may call the included kernels."""
+    return lambda source: worker.started(source, device, Limits(included=source == included), layer)
 
 
 def judge(

@@ -5,7 +5,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,7 +17,6 @@ from qrprof.profiler.errors import QrprofError
 
 PROPOSAL: Final = TypeAdapter(Proposal)
 CHANGE: Final = TypeAdapter(Change)
-DECIDED: Final[frozenset[State]] = frozenset({"accepted", "rejected"})  # what is found anew changes nothing in them
 COLUMNS: Final = "state, at, who, why, verdict, override"
 LIST_THEM: Final = "; list all with `qrprof swaps list`"
 
@@ -25,7 +24,7 @@ LIST_THEM: Final = "; list all with `qrprof swaps list`"
 def propose(connection: sqlite3.Connection, found: Proposal, source: str | None, change: Change) -> KeptSwap:
     """Keep what was found, with its source text, and return it as it stands now.
 
-    Nothing changes where the same is known already, or where a person has decided on it.
+    Nothing changes where the same is known already, or a person has accepted it.
     """
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -35,31 +34,38 @@ def propose(connection: sqlite3.Connection, found: Proposal, source: str | None,
         if not before:
             connection.execute("INSERT INTO swaps (id, record) VALUES (?, ?)", (found.name, written(found)))
             append(connection, found.name, change)
-        elif before[0].state not in DECIDED and news(before[0], found, change):
+        elif news(before[0], found, change):
             connection.execute("UPDATE swaps SET record = ? WHERE id = ?", (written(found), found.name))
             append(connection, found.name, change)
     return find(connection, found.name)
 
 
 def news(known: KeptSwap, found: Proposal, change: Change) -> bool:
-    """Another source, or a verdict that was not known."""
-    unknown = bool(found.verdict) and found.verdict not in {one.verdict for one in known.changes}
-    return known.swap.sha256 != found.sha256 or unknown
+    """A verdict that was not known, or something else to be judged; nothing is news of what runs."""
+    if known.state == "accepted":
+        return False
+    if found.verdict:
+        return found.verdict not in {one.verdict for one in known.changes}
+    return known.state != "rejected" and bare(known.swap) != bare(found)
+
+
+def bare(found: Proposal) -> tuple[object, ...]:
+    return found.sha256, found.patch, found.entry and replace(found.entry, verdict="")
 
 
 def change(connection: sqlite3.Connection, changes: Iterable[tuple[KeptSwap, Change]]) -> None:
-    """Append a change to each of the swaps, all or none.
+    """Append a change to each of the swaps, and keep them as they are given; all or none.
 
-    Raises QrprofError where one of them is no longer as it was read.
+    Raises QrprofError where the state of one has changed since it was read.
     """
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         for kept, made in changes:
             now = find(connection, kept.name)
-            if now != kept:
-                raise QrprofError(
-                    f"swap {kept.name} is {now.state} meanwhile; look at it: `qrprof swaps show {kept.name}`"
-                )
+            if now.changes != kept.changes:
+                look = f"look at it with `qrprof swaps show {kept.name}`"
+                raise QrprofError(f"swap {kept.name} is {now.state} meanwhile; {look}")
+            connection.execute("UPDATE swaps SET record = ? WHERE id = ?", (written(kept.swap), kept.name))
             append(connection, kept.name, made)
 
 

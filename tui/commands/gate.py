@@ -59,6 +59,7 @@ def command(file: Path, task_id: str, parent: Path | None, target: Path | None, 
     with TemporaryDirectory(prefix="qrprof-gate-") as folder:
         candidate = frozen(file, Path(folder, "candidate.py"))
         verdict = judged(task, candidate, frozen(parent, Path(folder, "parent.py")) if parent else None, layer)
+        source = candidate.read_bytes()
     kept = made(verdict, clean(str(file)), clean(str(parent)) if parent else None, datetime.now(UTC))
     remember(kept)
     if target == STDOUT:
@@ -67,6 +68,8 @@ def command(file: Path, task_id: str, parent: Path | None, target: Path | None, 
         write(page(kept))
         if target is not None:
             save_json(target, record(kept))
+    if verdict.outcome == "PASS":
+        propose(task, source, kept)
     return CODES[verdict.outcome]
 
 
@@ -79,8 +82,10 @@ def frozen(file: Path, copy: Path) -> Path:
     return copy
 
 
-def judged(task: Task, candidate: Path, parent: Path | None, layer: "Layer") -> Verdict:
-    """Raises QrprofError (exit code 3) where the task's device is not here, and where the ledger cannot be used."""
+def judged(task: Task, candidate: Path, parent: Path | None, layer: "Layer", included: Path | None = None) -> Verdict:
+    """`included`: as `here.workers_on` has it.
+
+    Raises QrprofError (exit code 3) where the task's device is not here, and where the ledger cannot be used."""
     from qrprof.planner.gate.environment import machine
     from qrprof.planner.gate.gate import Lane
     from qrprof.planner.gate.here import judge, workers_on
@@ -90,7 +95,7 @@ def judged(task: Task, candidate: Path, parent: Path | None, layer: "Layer") -> 
         with opened(Path.cwd()) as connection:
             before = spent(connection, task.id)
         lane = Lane(before.tries + 1, partial(query, task, sha256(candidate.read_bytes()).hexdigest()))
-        return judge(task, candidate, parent, workers_on(task.device, layer), lane, say=say)
+        return judge(task, candidate, parent, workers_on(task.device, layer, included), lane, say=say)
 
 
 @contextmanager
@@ -103,6 +108,14 @@ def query(task: Task, candidate: str) -> int | None:
     """Count one more query of the task's holdout; None: none is left."""
     with opened(Path.cwd()) as connection:
         return count_holdout(connection, task.id, candidate, QUERIES, datetime.now(UTC))
+
+
+def propose(task: Task, source: bytes, kept: Kept) -> None:
+    """As a swap, which a person may accept."""
+    from qrprof.tui.swapping import propose_file
+
+    if name := propose_file(task, source, kept):
+        say(f"it can run in your program: `qrprof swaps accept {name}`")
 
 
 def remember(kept: Kept) -> None:

@@ -1,0 +1,206 @@
+"""What deciding on swaps takes beside the decision: finding them, what is known of each, the gate, and what is left."""
+
+import getpass
+import os
+import shlex
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from qrprof.kernels.sources import OPS
+from qrprof.kernels.trust import trusted
+from qrprof.planner.gate import evidence
+from qrprof.planner.gate.evidence import Kept
+from qrprof.planner.gate.records import Task
+from qrprof.planner.gate.task_store import keep, load_task
+from qrprof.planner.ledger import looked_up, opened
+from qrprof.planner.swaps import decide, proposals, store
+from qrprof.planner.swaps.decide import Deciding, Here
+from qrprof.planner.swaps.records import KeptSwap, Proposal, State
+from qrprof.planner.targets import Target
+from qrprof.profiler import units
+from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.runinfo import RunInfo, read_run_info
+from qrprof.profiler.store import RUN_FILE, find_run, run_folders
+from qrprof.tui.commands.verdict import why
+from qrprof.tui.output import clean, say
+from qrprof.tui.ranking import Ranking, load_ranking, short
+from qrprof.tui.swap_pages import Shown
+
+FOUND: Final = "run {} has calls for it"
+AGAIN: Final = (
+    'then rank again: with `qrprof.kernels.install(".qrprof/swaps.json")` in the program, `qrprof trace` records it'
+    " with the swap"
+)
+
+
+def deciding() -> Deciding:
+    """The person at this terminal, now, in the working folder."""
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):  # no entry for this user, as in containers
+        who = str(os.getuid())
+    return Deciding(Path.cwd(), who, datetime.now(UTC))
+
+
+# --- which there are
+
+
+def look(by: Deciding, run: str | None) -> list[KeptSwap]:
+    """All swaps, after what a run (None: the last one, if any) has calls for was proposed."""
+    if run is not None or next(run_folders(by.root), None) is not None:
+        propose_for(by, read_run_info(find_run(by.root, run) / RUN_FILE))
+    freshen(by)
+    return looked_up(by.root, store.listed)
+
+
+def propose_for(by: Deciding, run: RunInfo) -> None:
+    with opened(by.root) as connection:
+        for found in proposals.of_run(connection, run):
+            store.propose(connection, found, None, by.change("proposed", FOUND.format(run.id)))
+
+
+def freshen(by: Deciding) -> None:
+    """One line on stderr for each swap that has become stale."""
+    for line in decide.refresh(by, decide.here()):
+        say(line)
+
+
+def wanted(by: Deciding, name: str) -> KeptSwap:
+    """The swap of this name, or the only one whose name begins so, as it is now. Raises QrprofError (exit code 2)."""
+    look(by, None)
+    with opened(by.root) as connection:
+        kept = store.find(connection, name)
+        renewed = proposals.renewed(kept.swap)
+        if renewed == kept.swap:
+            return kept
+        return store.propose(connection, renewed, None, by.change("proposed", "qrprof's own source has changed"))
+
+
+def shown(by: Deciding, swaps: Sequence[KeptSwap]) -> list[Shown]:
+    """With what is known of each."""
+    mine = trusted(by.project)
+    with opened(by.root) as connection:
+        return [shown_one(by.root, kept, mine, connection) for kept in swaps]
+
+
+def shown_one(root: Path, kept: KeptSwap, mine: frozenset[str], connection: sqlite3.Connection) -> Shown:
+    swap, task = kept.swap, None
+    source = store.source_of(connection, swap.sha256) if swap.kind in ("candidate", "patch") else None
+    try:
+        task = load_task(root, swap.task) if swap.task else None
+    except QrprofError as error:
+        say(f"note: {error}")
+    verdict = evidence.find(connection, swap.verdict) if known(connection, swap.verdict) else None
+    return Shown(kept, verdict, task, source, kept.entry is not None and kept.entry.digest in mine)
+
+
+def known(connection: sqlite3.Connection, verdict: str) -> bool:
+    return connection.execute("SELECT 1 FROM verdicts WHERE id = ?", (verdict,)).fetchone() is not None
+
+
+# --- the gate
+
+
+def judgeable(one: Shown, there: Here) -> bool:
+    """Whether the gate could say more: it has not judged this, or not here."""
+    if one.kept.swap.kind == "included":
+        return True
+    entry = one.kept.entry
+    fresh = one.verdict is None or (entry is not None and decide.elsewhere(entry, there) != "")
+    return one.kept.swap.kind == "candidate" and fresh
+
+
+def judge(by: Deciding, one: Shown) -> KeptSwap:
+    """Have the gate judge it, and keep what it finds; the included QR on the calls of its run.
+
+    Raises QrprofError where it cannot be judged here.
+    """
+    from qrprof.planner.gate.here import layer_for
+    from qrprof.tui.commands.gate import judged, remember
+
+    swap = one.kept.swap
+    own = swap.kind == "included"
+    task = task_of(by.root, swap)
+    with TemporaryDirectory(prefix="qrprof-gate-") as folder:
+        file = Path(folder, "candidate.py")
+        file.write_bytes((proposals.WRAPPER if own else one.source or "").encode())
+        verdict = judged(task, file, None, layer_for(swap.name, unsandboxed=False), file if own else None)
+    kept = evidence.made(verdict, swap.name, None, by.now)
+    remember(kept)
+    return judged_swap(by, replace(swap, task=task.id), kept)
+
+
+def task_of(root: Path, swap: Proposal) -> Task:
+    from qrprof.tui.commands.task import of_run
+
+    if swap.kind != "included":
+        return load_task(root, swap.task)
+    run = find_run(root, swap.run_id or None)
+    return keep(root, of_run(run.name, proposals.JUDGED, 0))
+
+
+def judged_swap(by: Deciding, swap: Proposal, kept: Kept) -> KeptSwap:
+    """Keep a swap with the verdict on it: verified where that is a pass."""
+    verdict = kept.verdict
+    assert swap.entry is not None
+    found = replace(swap, entry=proposals.judged(swap.entry, verdict))
+    state: State = "verified" if verdict.outcome == "PASS" else "proposed"
+    change = by.change(state, f"the gate: {verdict.outcome}: {why(verdict)}", verdict.id)
+    with opened(by.root) as connection:
+        return store.propose(connection, found, None, change)
+
+
+def propose_file(task: Task, source: bytes, kept: Kept, prediction: int | None = None) -> str:
+    """Propose a file that the gate passed, and return its name; "" with a line on stderr where that cannot be done."""
+    by = deciding()
+    try:
+        text = source.decode()
+        found = proposals.of_file(task, text, kept.verdict, prediction)
+        change = by.change("verified", f"the gate: PASS: {why(kept.verdict)}", kept.verdict.id)
+        with opened(by.root) as connection:
+            return store.propose(connection, found, text, change).name
+    except (QrprofError, UnicodeDecodeError) as error:
+        say(f"note: this candidate is not proposed as a swap: {error}")
+        return ""
+
+
+# --- what is left
+
+
+def left(by: Deciding, kept: KeptSwap) -> list[str]:
+    """What to do next, a sentence each: measure, and the next target of the run's ranking."""
+    if not kept.swap.run_id:
+        return ["measure it: qrprof verify SCRIPT"]
+    try:
+        ranking = load_ranking(kept.swap.run_id)
+    except QrprofError:
+        return ["measure it: qrprof verify SCRIPT"]
+    lines = [f"measure it: qrprof verify {clean(shlex.join(ranking.run.command))}"]
+    target = next_target(ranking, served_keys(looked_up(by.root, store.listed)))
+    if target is None:
+        return [*lines, "nothing else of the ranking is worth it"]
+    return [*lines, f"next: {short(target.key)}: {gain(target, ranking)}; {target.advice}", AGAIN]
+
+
+def served_keys(swaps: Sequence[KeptSwap]) -> set[str]:
+    """Keys of a ranking that accepted swaps make faster."""
+    running = [one.swap for one in swaps if one.state == "accepted"]
+    ops = {op for one in running for op in (OPS.get(one.name, ()) if one.kind == "included" else (one.op,))}
+    return {f"aten::{op.partition('.')[0]}" for op in ops if op}
+
+
+def next_target(ranking: Ranking, served: set[str]) -> Target | None:
+    left = [target for target in ranking.targets if target.key not in served and target.dont_bother is None]
+    return next((target for target in left if target.gain_ns is not None), None)
+
+
+def gain(target: Target, ranking: Ranking) -> str:
+    assert target.gain_ns is not None
+    step = ranking.partition.step_ns
+    of = f" of a step of {units.time(step)}" if step else ""
+    return f"up to {units.time(target.gain_ns.high)}{of} to gain"
