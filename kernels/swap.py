@@ -127,15 +127,12 @@ def uninstall() -> None:
 
 
 def report() -> list[Report]:
-    """What each swap has done since it was installed; waits for GPUs that hold results of checks."""
-    return [guard.report() for guard in guards()]
-
-
-def guards() -> list[Guard]:
-    """All that stand somewhere, those of adapters last."""
+    """What each swap has done since it was installed, those of adapters last; waits for GPUs that hold results."""
     if _installed is None:
         return []
-    return [*_installed.guards, *(guard for adapter in _installed.adapters.values() for guard in adapter.guards)]
+    adapted = [(name, guard) for name, adapter in _installed.adapters.items() for guard in adapter.guards]
+    own = [guard.report() for guard in _installed.guards]
+    return [*own, *(replace(guard.report(), name=name) for name, guard in adapted)]
 
 
 def loaded() -> Loaded:

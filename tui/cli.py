@@ -6,12 +6,15 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from qrprof import __version__
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.tui.configuration import default_map, name_variables
 from qrprof.tui.output import say
 
 
@@ -23,6 +26,8 @@ class Entry(NamedTuple):
 
 COMMANDS = (
     Entry("trace", "qrprof.tui.commands.trace", "Run a PyTorch program and record what its steps do."),
+    Entry("run", "qrprof.tui.commands.run", "Run a PyTorch program with the swaps that you accepted."),
+    Entry("verify", "qrprof.tui.commands.verify", "Check that accepted swaps train the same, and what a step gains."),
     Entry("import", "qrprof.tui.commands.import_", "Take over traces of other profilers as a run."),
     Entry("tui", "qrprof.tui.commands.tui", "Look at a run in the terminal."),
     Entry("runs", "qrprof.tui.commands.runs", "List the recorded runs."),
@@ -62,6 +67,7 @@ class LazyGroup(click.Group):
         for entry in COMMANDS:
             if entry.name == cmd_name:
                 command: click.Command = importlib.import_module(entry.module).command
+                name_variables(command, (entry.name,))
                 return command
         return None
 
@@ -73,7 +79,10 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
             raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if name and command and not ctx.resilient_parsing:  # which completion is
+            ctx.default_map = default_map(name, command, names, Path.cwd())
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -88,19 +97,21 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="qrprof %(version)s")
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context) -> int | None:
     """Profile an unmodified PyTorch program and learn which kernel, if faster, would make the whole program faster."""
     if ctx.invoked_subcommand is None:
-        show = importlib.import_module("qrprof.tui.commands.tui")
-        if show.wanted():
-            ctx.invoke(show.command)
-        else:
-            click.echo(ctx.get_help())
+        if importlib.import_module("qrprof.tui.commands.tui").wanted():
+            return run(["tui"])
+        click.echo(ctx.get_help())
+    return None
 
 
 def usage_line(error: click.ClickException) -> str:
     ctx = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{error.format_message()} (see `{ctx.command_path if ctx else 'qrprof'} --help`)"
+    option = error.param if isinstance(error, click.BadParameter) else None
+    named = ctx and option and ctx.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
+    given = f" It is given by ${option.envvar}." if named and option else ""
+    return f"{error.format_message()}{given} (see `{ctx.command_path if ctx else 'qrprof'} --help`)"
 
 
 def run(args: Sequence[str] | None = None) -> int:
@@ -124,7 +135,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if args is None else list(args)
-    if words[:1] != ["trace"]:  # whose child is the person's program
+    if words[:1] not in (["trace"], ["run"], ["verify"]):  # whose child is the person's program
         # pandas keeps text in Arrow, whose own allocator reserves 20 MB for the first column.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.exit(run(args))

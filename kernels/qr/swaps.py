@@ -38,7 +38,7 @@ def stock_orgqr(H: Tensor, tau: Tensor) -> Tensor:
 # linalg.qr does not call the other two through the dispatcher: each is an op of its own. The out= overloads stay stock:
 # through them the stock kernels are reached without holding the GIL.
 SWAPS: Final = (
-    Swap("linalg_qr", qr, decline_qr, postcheck.qr, stock.qr),
-    Swap("geqrf", lanes.geqrf, decline_geqrf, postcheck.geqrf, stock.geqrf),
-    Swap("linalg_householder_product", lanes.orgqr, decline_orgqr, postcheck.orgqr, stock_orgqr),
+    Swap("linalg_qr", qr, decline_qr, postcheck.qr, stock.qr, name="qr"),
+    Swap("geqrf", lanes.geqrf, decline_geqrf, postcheck.geqrf, stock.geqrf, name="qr"),
+    Swap("linalg_householder_product", lanes.orgqr, decline_orgqr, postcheck.orgqr, stock_orgqr, name="qr"),
 )
