@@ -85,7 +85,8 @@ def interval(base: Floats, other: Floats) -> Interval:
     def whole(legs: Floats) -> float:
         return float(np.median(legs.reshape(-1, steps), axis=0).sum())
 
-    low, high = (float(value) for value in np.percentile(drawn(base) / drawn(other), (LOW, HIGH)))
+    logs = np.log(drawn(base)) - np.log(drawn(other))
+    low, high = (float(np.exp(value)) for value in np.percentile(logs, (LOW, HIGH)))
     mid = whole(base) / whole(other)
     return Interval(min(low, mid), mid, max(high, mid))
 

@@ -1,0 +1,175 @@
+"""Training equivalence with known answers: runs whose steps are made up."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qrprof.kernels.running.watched import Apart, Parameter, Served, Step, Swaps, Trained
+from qrprof.planner.verify.equivalence import EPS, FORCED, FREE, equivalence
+from qrprof.planner.verify.records import Kind
+
+FORCED_STEPS, FREE_STEPS = 3, 4
+NAMES = ("embedding.weight", "head.weight")
+SPREAD = 1e-6  # of gradients, updates and state in a forced step, as fractions
+DRIFT = 1e-5  # of the loss and the size of updates in a free one
+
+
+def parameter(off: float = 0.0, apart: bool = True, drift: float = 0.0) -> Parameter:
+    """Its gradient has norm 2, its update 0.1; `off` is how far from the stock run's a forced step leaves all."""
+    return Parameter(
+        dtype="float32",
+        gradient=2.0,
+        update=0.1 * (1 + drift),
+        weight=1.0,
+        apart=Apart(2.0 * off, 0.1 * off, off) if apart else None,
+    )
+
+
+def run(off: float = 0.0, drift: float = 0.0, leads: bool = False, hits: int = 0) -> Trained:
+    """A first step, those that begin alike, and free ones whose loss and updates drift by a fraction."""
+    steps = []
+    for k in range(1 + FORCED_STEPS + FREE_STEPS):
+        forced = 1 <= k <= FORCED_STEPS and not leads
+        moved = drift if k > FORCED_STEPS else 0.0
+        parameters = tuple(parameter(off, forced, moved) for _ in NAMES)
+        steps.append(Step(0, 4.0 * (1 + moved), f"generators {k}", hits * k, parameters))
+    served = (Served("linalg_qr", "CPU", hits * len(steps), {}, 0, 0, 0),) if hits else ()
+    return Trained((NAMES,), tuple(steps), Swaps(served), 0, 0)
+
+
+STOCK = run(leads=True)
+MOVED = [run(SPREAD * (1 - 0.1 * i), drift=DRIFT * (0.5 - 0.2 * i)) for i in range(5)]  # the drift's range is 0.8 DRIFT
+
+
+def at(change: Callable[[Parameter], Parameter], base: Trained | None = None, which: Sequence[int] = (0,)) -> Trained:
+    """The swapped run, with some parameters of the forced steps changed."""
+    run_ = base or run(SPREAD, hits=1)
+    steps = [
+        replace(step, parameters=tuple(change(p) if i in which else p for i, p in enumerate(step.parameters)))
+        if 1 <= k <= FORCED_STEPS
+        else step
+        for k, step in enumerate(run_.steps)
+    ]
+    return replace(run_, steps=tuple(steps))
+
+
+def kinds(swapped: Trained, stock: Trained = STOCK, spread: Sequence[Trained] = MOVED) -> list[Kind]:
+    return [one.kind for one in equivalence(stock, spread, swapped).findings]
+
+
+def test_a_run_within_the_spread_is_the_same() -> None:
+    found = equivalence(STOCK, MOVED, run(2 * SPREAD, drift=DRIFT, hits=1))
+    assert found.findings == ()
+    assert (found.forced, found.free, found.parameters) == (FORCED_STEPS, FREE_STEPS, 2)
+    assert found.gradient == pytest.approx(2 * SPREAD)
+    assert found.amplified is not None
+    assert found.amplified.decides
+    assert found.amplified.loss == pytest.approx(0.8 * DRIFT, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda p: replace(p, dtype=None, gradient=0.0), "no gradient"),
+        (lambda p: replace(p, gradient=0.0), "no gradient"),
+        (lambda p: replace(p, gradient=math.nan), "not finite"),
+        (lambda p: replace(p, gradient=math.inf), "not finite"),
+        (lambda p: replace(p, dtype="float16"), "dtype"),
+        (lambda p: replace(p, apart=replace(p.apart, gradient=2.0 * 5 * SPREAD)), "gradient"),
+        (lambda p: replace(p, apart=replace(p.apart, gradient=math.nan)), "gradient"),
+        (lambda p: replace(p, apart=replace(p.apart, update=0.1 * 1e-3)), "update"),
+        (lambda p: replace(p, apart=replace(p.apart, state=1.4)), "state"),
+    ],
+)
+def test_what_a_swap_breaks_in_one_parameter_is_named(change: Any, expected: Kind) -> None:
+    (found,) = equivalence(STOCK, MOVED, at(change)).findings
+    assert found.kind == expected
+    assert "1 of 2 parameters (embedding.weight)" in found.text
+
+
+def test_a_gradient_that_stock_has_not_either_is_not_missing() -> None:
+    without = at(lambda p: replace(p, dtype=None, gradient=0.0), STOCK)
+    assert kinds(at(lambda p: replace(p, dtype=None, gradient=0.0)), without) == []
+
+
+def test_a_gradient_of_rounding_noise_may_be_zero() -> None:
+    noise = at(lambda p: replace(p, gradient=1e-9), STOCK)
+    moved = [at(lambda p: replace(p, gradient=1e-9, apart=Apart(1e-9, 0.0, 0.0)), one) for one in MOVED]
+    zero = at(lambda p: replace(p, gradient=0.0, apart=Apart(1e-9, 0.0, 0.0)))
+    assert kinds(zero, noise, moved) == []
+
+
+def test_random_numbers_drawn_by_a_swap_are_noticed() -> None:
+    swapped = run(SPREAD, hits=1)
+    steps = list(swapped.steps)
+    steps[2] = replace(steps[2], random="elsewhere")
+    assert kinds(replace(swapped, steps=tuple(steps))) == ["random numbers"]
+
+
+def test_free_steps_that_drift_further_than_stock_runs_do_are_noticed() -> None:
+    assert kinds(run(SPREAD, drift=3 * DRIFT, hits=1)) == ["loss", "update norm"]
+    assert kinds(run(SPREAD, drift=math.nan, hits=1)) == ["loss", "update norm"]
+
+
+def test_where_the_program_amplifies_rounding_only_the_forced_steps_decide() -> None:
+    moved = [run(SPREAD, drift=0.1 * i) for i in range(5)]
+    wild = equivalence(STOCK, moved, run(SPREAD, drift=2.0, hits=1))
+    assert wild.findings == ()
+    assert wild.amplified is not None
+    assert not wild.amplified.decides
+    assert kinds(run(50 * SPREAD, drift=2.0, hits=1), spread=moved) == ["gradient", "update", "state"]
+
+
+def test_a_program_without_a_seed_for_its_data_is_not_repeatable() -> None:
+    other = replace(STOCK, steps=tuple(replace(step, loss=5.0) for step in MOVED[0].steps))
+    assert kinds(run(SPREAD, hits=1), spread=[other, *MOVED]) == ["not repeatable"]
+
+
+def test_steps_without_a_swapped_call_prove_nothing() -> None:
+    swapped = run(SPREAD, hits=1)
+    idle = replace(swapped, steps=tuple(replace(step, hits=0) for step in swapped.steps))
+    assert kinds(idle) == ["not compared"]
+
+
+def test_a_run_that_ends_after_its_first_step_is_not_compared() -> None:
+    assert kinds(replace(run(hits=1), steps=STOCK.steps[:1])) == ["not compared"]
+
+
+def test_other_parameters_with_the_swaps_are_a_failure() -> None:
+    swapped = run(hits=1)
+    steps = tuple(replace(step, parameters=step.parameters[:1]) for step in swapped.steps)
+    assert kinds(replace(swapped, steps=steps)) == ["crashed"]
+
+
+fractions = st.floats(1e-5, 1e-2)
+
+
+@given(fractions, st.floats(0, FORCED))
+def test_whatever_the_spread_up_to_four_times_of_it_is_rounding(off: float, factor: float) -> None:
+    assert kinds(run(0.999 * factor * off, hits=1), spread=[run(off)]) == []
+
+
+@given(fractions, st.floats(1.01, 1e3))
+def test_whatever_the_spread_more_than_four_times_of_it_is_not(off: float, factor: float) -> None:
+    assert kinds(run(FORCED * factor * off, hits=1), spread=[run(off)]) == ["gradient", "update", "state"]
+
+
+@given(fractions, st.floats(0, FREE))
+def test_up_to_twice_the_drift_of_stock_runs_is_the_same(drift: float, factor: float) -> None:
+    assert kinds(run(drift=0.999 * factor * drift, hits=1), spread=[run(drift=drift)]) == []
+
+
+@given(st.floats(0, 4 * EPS["float32"]))
+def test_a_few_roundings_are_the_same_whatever_the_spread(off: float) -> None:
+    assert kinds(run(off, hits=1), spread=[run()]) == []
+
+
+@given(st.permutations(range(5)))
+def test_the_order_of_the_spread_does_not_matter(order: list[int]) -> None:
+    swapped = run(5 * SPREAD, drift=DRIFT, hits=1)
+    assert equivalence(STOCK, [MOVED[i] for i in order], swapped) == equivalence(STOCK, MOVED, swapped)
