@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from qrprof.kernels import adapters, replicas
 from qrprof.kernels.adapters import soap
+from qrprof.kernels.modes import Mode
 from qrprof.profiler.errors import QrprofError
 
 SOAP: Any = pytest.importorskip("pytorch_optimizer").SOAP
@@ -217,8 +218,22 @@ def test_stock_serves(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on()
     assert same(grouped, stock)
     assert hits(on) == 0
-    fallbacks = on.guards[0].report().fallbacks
-    assert fallbacks == ({"ZeroDivisionError": 3, "circuit open": 2} if reason == "raises" else {})
+    reasons = {"raises": {"ZeroDivisionError": 3, "circuit open": 2}, "ranks": {"ranks do not agree": 5}}
+    assert on.guards[0].report().fallbacks == reasons.get(reason, {})
+
+
+def test_in_shadow_the_training_is_stock(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training({"precondition_frequency": 1})
+    stock = training.run()
+    monkeypatch.setattr(soap, "QR", replace(soap.QR, fast=lambda A: torch.linalg.qr(A + 1)))
+    on = adapters.install("soap", Mode("shadow"))
+    beside = training.run()
+    on()
+    assert same(beside, stock)
+    found = on.guards[0].report()
+    assert (found.shadowed, found.failed) == (5, 1)
+    assert found.difference is not None
+    assert found.difference > 0.1
 
 
 def test_taken_off_the_class_is_as_it_was() -> None:

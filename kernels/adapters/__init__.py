@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from qrprof.kernels.adapters.groups import groups
+from qrprof.kernels.modes import Mode
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.runinfo import RunInfo
 
 if TYPE_CHECKING:
     from qrprof.kernels.guard import Guard
+    from qrprof.profiler.runinfo import RunInfo  # a program that runs with an adapter is to import no pydantic for it
+
+STANDARD: Final = Mode()
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """`module` is of this library, and has `attach(adapter)`, which returns what is Attached."""
+    """`module` is of this library, and has `attach(adapter, mode)`, which returns what is Attached."""
 
     name: str  # "soap"
     about: str
@@ -68,7 +71,7 @@ def find(name: str) -> Adapter:
     raise QrprofError(f"there is no adapter {name!r}; there is: {names}", Exit.USAGE)
 
 
-def fitting(run: RunInfo) -> tuple[Adapter, ...]:
+def fitting(run: "RunInfo") -> tuple[Adapter, ...]:
     """Those whose optimizer made the run's steps, with calls that a batch would serve faster."""
     return tuple(adapter for adapter in ADAPTERS if groups(adapter, run))
 
@@ -82,7 +85,9 @@ def unfit(adapter: Adapter) -> str:
         return f"{adapter.package} is not installed"
     expected = adapter.known.get(installed.version)
     if expected is None:
-        return f"{adapter.package} {installed.version} is installed, it knows {', '.join(adapter.known) or 'no version'}"
+        return (
+            f"{adapter.package} {installed.version} is installed, it knows {', '.join(adapter.known) or 'no version'}"
+        )
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
         return f"{file} is not that of {adapter.package} {installed.version}"
     return ""
@@ -93,8 +98,8 @@ def source_file(adapter: Adapter) -> Path:
     return Path(str(distribution(adapter.package).locate_file(adapter.target.replace(".", "/") + ".py")))
 
 
-def install(name: str) -> Attached:
-    """Attach the adapter, once the program has imported what it adapts; before that nothing is imported.
+def install(name: str, mode: Mode = STANDARD) -> Attached:
+    """Attach the adapter once the program has imported what it adapts; `mode` says how batched calls are served.
 
     Best called before the optimizer is made: a learning rate scheduler keeps the step that it finds. Raises QrprofError
     where the installed package is not one that the adapter knows: the program then runs as it is.
@@ -102,5 +107,5 @@ def install(name: str) -> Attached:
     adapter = find(name)
     if why := unfit(adapter):
         raise QrprofError(f"adapter {name} is off: {why}", Exit.REFUSED)
-    attach: Callable[[Adapter], Attached] = importlib.import_module(adapter.module).attach
-    return attach(adapter)
+    attach: Callable[[Adapter, Mode], Attached] = importlib.import_module(adapter.module).attach
+    return attach(adapter, mode)

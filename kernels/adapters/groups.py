@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qrprof.kernels.qr.dispatch import lane
-from qrprof.profiler.runinfo import RunInfo
 
 if TYPE_CHECKING:
     from qrprof.kernels.adapters import Adapter
+    from qrprof.profiler.runinfo import RunInfo
 
 FEWEST = 2
 
@@ -25,7 +25,7 @@ class Group:
     share: float  # of the steps, that make such calls
 
 
-def groups(adapter: "Adapter", run: RunInfo) -> tuple[Group, ...]:
+def groups(adapter: "Adapter", run: "RunInfo") -> tuple[Group, ...]:
     """Those of which a batch is served by a kernel of this library, in the order of their calls.
 
     Empty where the run's steps are not those of the adapter's optimizer.

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from qrprof.kernels import replicas
 from qrprof.kernels.adapters import Adapter, Attached
 from qrprof.kernels.adapters.methods import Method, when_imported
-from qrprof.kernels.guard import Guard
-from qrprof.kernels.qr import lanes
-from qrprof.kernels.qr.swaps import SWAPS
+from qrprof.kernels.guard import Guard, Swap
+from qrprof.kernels.modes import Mode
+from qrprof.kernels.qr import postcheck, stock, swaps
 
-QR: Final = next(swap for swap in SWAPS if swap.op == "linalg_qr")
 KEYS: Final = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 # Of a device's memory, for what waits; factoring it takes four times as much again. Not of what is free: ranks would
 # make different batches, whose bits differ.
@@ -33,19 +31,28 @@ Bases = list[Tensor]
 Place = tuple[Bases, int]
 
 
-def attach(adapter: Adapter) -> Attached:
+def one_by_one(A: Tensor) -> tuple[Tensor, Tensor]:
+    """The stock kernel on each of [batch, n, n], as the package calls it; column-major, as its results are."""
+    Q, R = ([factor.mT for factor in factors] for factors in zip(*map(stock.qr, A), strict=True))
+    return torch.stack(Q).mT, torch.stack(R).mT
+
+
+QR: Final = Swap("linalg_qr", swaps.qr, swaps.decline_qr, postcheck.qr, one_by_one, name="soap")
+
+
+def attach(adapter: Adapter, mode: Mode) -> Attached:
     """Group the refreshes of every SOAP, from the import of its module on."""
     devices = ("cpu", "cuda") if torch.version.cuda else ("cpu",)
-    guards = {device: Guard(QR, device.upper()) for device in devices}
+    guards = {device: Guard(QR, device.upper(), mode) for device in devices}
 
-    def step(of: type, stock: Method) -> Method:
-        @functools.wraps(stock)
+    def step(of: type, own: Method) -> Method:
+        @functools.wraps(own)
         def grouped(self: Any, *args: Any, **kwargs: Any) -> Any:
             if type(self) is not of or torch.compiler.is_compiling():
-                return stock(self, *args, **kwargs)
+                return own(self, *args, **kwargs)
             waiting = Waiting(guards)
             try:
-                return during(waiting, lambda: stock(self, *args, **kwargs))
+                return during(waiting, lambda: own(self, *args, **kwargs))
             finally:
                 waiting.factor()
 
@@ -55,23 +62,23 @@ def attach(adapter: Adapter) -> Attached:
     return Attached(tuple(guards.values()), when_imported(adapter, wraps))
 
 
-def init_group(of: type, stock: Method) -> Method:
-    @functools.wraps(stock)
+def init_group(of: type, own: Method) -> Method:
+    @functools.wraps(own)
     def at_once(*args: Any, **kwargs: Any) -> Any:
-        return during(None, lambda: stock(*args, **kwargs))
+        return during(None, lambda: own(*args, **kwargs))
 
     return at_once
 
 
-def get_orthogonal_matrix_qr(of: type, stock: Method) -> Method:
-    @functools.wraps(stock)
+def get_orthogonal_matrix_qr(of: type, own: Method) -> Method:
+    @functools.wraps(own)
     def put_off(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         waiting = _waiting.get()
         places = [i for i, gram in enumerate(state["GG"]) if len(gram)]
         if waiting is None or not all(waiting.takes(state["GG"][i]) for i in places):
-            return stock(self, state, *args, **kwargs)
+            return own(self, state, *args, **kwargs)
         with PutOff(state["Q"][i] for i in places) as noted:
-            bases = stock(self, state, *args, **kwargs)
+            bases = own(self, state, *args, **kwargs)
         for i, matrix in zip(places, noted.matrices, strict=True):
             waiting.add(matrix, (bases, i))
         return bases
@@ -140,15 +147,12 @@ def most(device: torch.device) -> float:
 
 
 def factored(matrices: list[Tensor], guard: Guard) -> Iterator[Tensor]:
-    """Q of each, in memory of its own; `matrices` is emptied. One by one where no lane takes the batch."""
-    first = matrices[0]
-    shape = torch.Size((len(matrices), *first.shape))
-    batched = len(matrices) > 1 and lanes.lane_of_shape("linalg_qr", first.device, first.dtype, shape) != "torch"
-    if batched and replicas.agreed():
-        stack = torch.stack(matrices)
-        matrices.clear()
-        Q = guard(torch._C.DispatchKeySet(KEYS[first.device.type]), stack)[0]
-        del stack
-        yield from (q.clone() for q in Q)
-    else:
-        yield from (torch.linalg.qr(matrix).Q for matrix in matrices)
+    """Q of each, in memory of its own; `matrices` is emptied. One alone is factored as the package does."""
+    if len(matrices) == 1:
+        yield torch.linalg.qr(matrices.pop()).Q
+        return
+    stack = torch.stack(matrices)
+    matrices.clear()
+    Q = guard(torch._C.DispatchKeySet(KEYS[stack.device.type]), stack)[0]
+    del stack
+    yield from (q.clone() for q in Q)
