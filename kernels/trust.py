@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 @dataclass(frozen=True)
 class Trusted:
     project: str  # its folder, resolved
+    name: str  # of the entry
     sha256: str  # of the source
     verdict: str  # id; "": none
     entry: str  # digest of all that was accepted with the source: op, calls, device
@@ -52,19 +53,29 @@ def trusted(project: Path) -> frozenset[str]:
 
 
 def trust(project: Path, entry: Entry, now: datetime) -> None:
-    """Let the programs of a project load this entry. Raises QrprofError where that cannot be kept."""
+    """Let the programs of a project load this entry, and none that was accepted under its name before.
+
+    Raises QrprofError where that cannot be kept.
+    """
     at = now.astimezone(UTC).isoformat(timespec="seconds")
-    made = Trusted(str(project), entry.sha256, entry.verdict, entry.digest, at)
+    made = Trusted(str(project), entry.name, entry.sha256, entry.verdict, entry.digest, at)
     with changing() as before:
-        write([*(one for one in before if (one.project, one.entry) != (made.project, made.entry)), made])
+        write([*without(before, project, entry), made])
 
 
 def distrust(project: Path, entry: Entry) -> None:
-    """Let no program of the project load this entry any more. Raises QrprofError where that cannot be kept."""
+    """Let no program of the project load what was accepted under this entry's name any more.
+
+    Raises QrprofError where that cannot be kept.
+    """
     with changing() as before:
-        left = [one for one in before if (one.project, one.entry) != (str(project), entry.digest)]
+        left = without(before, project, entry)
         if len(left) < len(before):
             write(left)
+
+
+def without(before: Iterable[Trusted], project: Path, entry: Entry) -> list[Trusted]:
+    return [one for one in before if (one.project, one.name) != (str(project), entry.name)]
 
 
 # --- the file

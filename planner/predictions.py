@@ -14,7 +14,7 @@ from qrprof.planner.estimate import Estimate
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import Record, RunInfo
 
-Source = Literal["rank", "whatif", "optimize"]
+Source = Literal["rank", "whatif", "optimize", "swaps"]
 Kept = TypeVar("Kept", bound=Record)
 
 
@@ -144,6 +144,13 @@ def find(connection: sqlite3.Connection, prediction_id: int) -> Prediction:
             f"there is no prediction {prediction_id}; list them with `qrprof predictions --top 1000`", Exit.USAGE
         )
     return read(Prediction, row)
+
+
+def latest_of(connection: sqlite3.Connection, run_id: str, source: Source, scenario: str) -> int | None:
+    """Id of the last prediction of this scenario of a run; None: there is none."""
+    query = "SELECT max(id) FROM predictions WHERE run_id = ? AND source = ? AND scenario = ?"
+    (found,) = connection.execute(query, (run_id, source, scenario)).fetchone()
+    return None if found is None else int(found)
 
 
 def measured(

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from rich.console import RenderableType
 
+from qrprof import __version__
+from qrprof.kernels.sources import HERE
 from qrprof.planner.gate.evidence import Kept
 from qrprof.planner.gate.records import Task, Verdict
 from qrprof.planner.swaps.proposals import about
@@ -83,6 +85,8 @@ def page(one: Shown) -> list[RenderableType]:
     if swap.prediction is not None:
         blocks.append(field("predicted", f"prediction {swap.prediction} of `qrprof predictions`"))
     blocks += [field(label, text) for label, text in evidence(one)]
+    if swap.kind in ("included", "adapter"):
+        blocks.append(field("source", f"part of qrprof {__version__}, in {HERE}"))
     return [*blocks, "", table(LIFE, [life(change) for change in one.kept.changes])]
 
 

@@ -4,7 +4,7 @@ import getpass
 import os
 import shlex
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +13,13 @@ from typing import Final
 
 from qrprof.kernels.sources import OPS
 from qrprof.kernels.trust import trusted
+from qrprof.planner import predictions
 from qrprof.planner.gate import evidence
 from qrprof.planner.gate.evidence import Kept
 from qrprof.planner.gate.records import Task
 from qrprof.planner.gate.task_store import keep, load_task
 from qrprof.planner.ledger import looked_up, opened
+from qrprof.planner.predictions import forecast
 from qrprof.planner.swaps import decide, proposals, store
 from qrprof.planner.swaps.decide import Deciding, Here
 from qrprof.planner.swaps.records import KeptSwap, Proposal, State
@@ -29,6 +31,7 @@ from qrprof.profiler.store import RUN_FILE, find_run, run_folders
 from qrprof.tui.commands.verdict import why
 from qrprof.tui.output import clean, say
 from qrprof.tui.ranking import Ranking, load_ranking, short
+from qrprof.tui.suggestion import step_with
 from qrprof.tui.swap_pages import Shown
 
 FOUND: Final = "run {} has calls for it"
@@ -169,28 +172,46 @@ def propose_file(task: Task, source: bytes, kept: Kept, prediction: int | None =
         return ""
 
 
-# --- what is left
+# --- what it promises, and what is left
 
 
-def left(by: Deciding, kept: KeptSwap) -> list[str]:
-    """What to do next, a sentence each: measure, and the next target of the run's ranking."""
-    if not kept.swap.run_id:
-        return ["measure it: qrprof verify SCRIPT"]
+def ranked(swap: Proposal) -> Ranking | None:
+    """The ranking of the run that a swap was found in; None where there is none to be had."""
     try:
-        ranking = load_ranking(kept.swap.run_id)
+        return load_ranking(swap.run_id) if swap.run_id else None
     except QrprofError:
-        return ["measure it: qrprof verify SCRIPT"]
+        return None
+
+
+def promised(by: Deciding, one: Shown, ranking: Ranking) -> KeptSwap:
+    """With a prediction of the step with the swap, where the gate timed it on calls of the run."""
+    swap, speedup = one.kept.swap, one.verdict and one.verdict.speedup
+    if one.task is None or speedup is None or ranking.partition.step_ns is None:
+        return one.kept
+    (key,) = served_keys([swap]) if swap.op else (proposals.JUDGED,)
+    step = step_with(ranking, key, one.task, speedup)
+    if step is None:
+        return one.kept
+    made = forecast(ranking.run, "swaps", f"{short(key)}=swap {swap.name}", ranking.partition.step_ns, step)
+    with opened(by.root) as connection:
+        predictions.remember(connection, [made], by.now)
+        number = predictions.latest_of(connection, made.run_id, made.source, made.scenario)
+    return replace(one.kept, swap=replace(swap, prediction=number))
+
+
+def left(by: Deciding, ranking: Ranking) -> list[str]:
+    """What to do next, a sentence each: measure, and the next target of the run's ranking."""
     lines = [f"measure it: qrprof verify {clean(shlex.join(ranking.run.command))}"]
-    target = next_target(ranking, served_keys(looked_up(by.root, store.listed)))
+    running = [one.swap for one in looked_up(by.root, store.listed) if one.state == "accepted"]
+    target = next_target(ranking, served_keys(running))
     if target is None:
         return [*lines, "nothing else of the ranking is worth it"]
     return [*lines, f"next: {short(target.key)}: {gain(target, ranking)}; {target.advice}", AGAIN]
 
 
-def served_keys(swaps: Sequence[KeptSwap]) -> set[str]:
-    """Keys of a ranking that accepted swaps make faster."""
-    running = [one.swap for one in swaps if one.state == "accepted"]
-    ops = {op for one in running for op in (OPS.get(one.name, ()) if one.kind == "included" else (one.op,))}
+def served_keys(swaps: Iterable[Proposal]) -> set[str]:
+    """Keys of a ranking that swaps make faster."""
+    ops = {op for one in swaps for op in (OPS.get(one.name, ()) if one.kind == "included" else (one.op,))}
     return {f"aten::{op.partition('.')[0]}" for op in ops if op}
 
 

@@ -18,7 +18,7 @@ from qrprof.kernels.swapfile import Entry, candidate_file, project_of
 from qrprof.planner.gate.records import Verdict
 from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.swaps import store
-from qrprof.planner.swaps.publish import deciding, publish, swaps_file, write_candidate
+from qrprof.planner.swaps.publish import current, deciding, publish, swaps_file, write_candidate
 from qrprof.planner.swaps.records import Change, KeptSwap, State
 from qrprof.profiler.devices import cpu_name
 
@@ -72,6 +72,8 @@ def objection(kept: KeptSwap, verdict: Verdict | None, there: Here) -> str:
         return "the gate judges ops, and an adapter is none"
     if verdict is None:
         return "there is no verdict of the gate on it"
+    if entry.kind == "candidate" and verdict.candidate != entry.sha256:
+        return f"its verdict {verdict.id} is on another file"
     if verdict.outcome != "PASS":
         return f"its verdict {verdict.id} is {verdict.outcome}"
     if verdict.speedup is None or verdict.needed is None or verdict.speedup.low <= verdict.needed:
@@ -118,15 +120,15 @@ def accept(by: Deciding, kept: KeptSwap, source: str | None, why: str, override:
     """
     entry = kept.entry
     assert entry is not None
-    with deciding(by.root):
-        with opened(by.root) as connection:
-            before = served_before(store.listed(connection), kept)
-            if source is not None:
-                write_candidate(by.root, entry.sha256, source)
-            trust.trust(by.project, entry, by.now)
-            retired = by.change("retired", f"{kept.name} has taken its place")
-            accepted = by.change("accepted", why, entry.verdict, override)
-            store.change(connection, [*((one, retired) for one in before), (kept, accepted)])
+    with deciding(by.root), opened(by.root) as connection:
+        store.require_unchanged(connection, kept)
+        before = served_before(store.listed(connection), kept)
+        if source is not None:
+            write_candidate(by.root, entry.sha256, source)
+        trust.trust(by.project, entry, by.now)
+        retired = by.change("retired", f"{kept.name} has taken its place")
+        accepted = by.change("accepted", why, entry.verdict, override)
+        store.change(connection, [*((one, retired) for one in before), (kept, accepted)])
         publish(by.root)
         for one in before:
             if one.entry:
@@ -145,11 +147,11 @@ def served_before(swaps: Sequence[KeptSwap], kept: KeptSwap) -> list[KeptSwap]:
 
 def leave(by: Deciding, kept: KeptSwap, state: State, why: str) -> None:
     """Give a swap another state than accepted, and take it out of the programs of this folder."""
-    with deciding(by.root):
+    with deciding(by.root), opened(by.root) as connection:
+        store.require_unchanged(connection, kept)
         if kept.entry:
             trust.distrust(by.project, kept.entry)
-        with opened(by.root) as connection:
-            store.change(connection, [(kept, by.change(state, why))])
+        store.change(connection, [(kept, by.change(state, why))])
         publish(by.root)
 
 
@@ -164,5 +166,7 @@ def refresh(by: Deciding, there: Here) -> list[str]:
         if why:
             leave(by, kept, "stale", why)
             found.append(f"{kept.name} is stale, and stock runs: {why}")
-    publish(by.root)
+    if not current(by.root):
+        with deciding(by.root):
+            publish(by.root)
     return found

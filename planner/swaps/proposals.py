@@ -11,7 +11,7 @@ from qrprof.kernels.registry import spec
 from qrprof.kernels.sources import OPS, own_sha256
 from qrprof.kernels.swapfile import Case, Entry, Kind, Range
 from qrprof.planner.gate.records import Task, TaskCase, Verdict
-from qrprof.planner.predictions import device_of
+from qrprof.planner.predictions import device_of, latest_of
 from qrprof.planner.swaps.records import Proposal
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 
@@ -81,8 +81,7 @@ def about(name: str, kind: str) -> str:
 
 def with_prediction(connection: sqlite3.Connection, found: Proposal) -> Proposal:
     """With what was predicted for it, if its run was ranked."""
-    query = "SELECT max(id) FROM predictions WHERE run_id = ? AND source = 'rank' AND scenario = ?"
-    (latest,) = connection.execute(query, (found.run_id, f"{JUDGED}=achievable")).fetchone()
+    latest = latest_of(connection, found.run_id, "rank", f"{JUDGED}=achievable")
     return replace(found, prediction=latest) if found.kind == "included" else found
 
 

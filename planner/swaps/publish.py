@@ -32,16 +32,19 @@ def deciding(root: Path) -> Iterator[None]:
         raise QrprofError(f"another qrprof decides on swaps in {root / FOLDER}; try again once it has ended") from None
 
 
-def publish(root: Path) -> bool:
-    """Bring swaps.json in line with the ledger, whatever is in it; returns whether it was not.
+def publish(root: Path) -> None:
+    """Bring swaps.json in line with the ledger, whatever is in it; only while `deciding`.
 
     It is no permission to load anything: that is `kernels.trust`. Raises QrprofError where it cannot be written.
     """
+    if not current(root):
+        write(swaps_file(root), accepted(root))
+
+
+def current(root: Path) -> bool:
+    """Whether swaps.json says what the ledger does. Where no swap is accepted it need not be there."""
     path, wanted = swaps_file(root), accepted(root)
-    if there(path) == wanted or not (wanted or os.path.lexists(path)):
-        return False
-    write(path, wanted)
-    return True
+    return there(path) == wanted or not (wanted or os.path.lexists(path))
 
 
 def accepted(root: Path) -> tuple[Entry, ...]:

@@ -61,12 +61,17 @@ def change(connection: sqlite3.Connection, changes: Iterable[tuple[KeptSwap, Cha
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         for kept, made in changes:
-            now = find(connection, kept.name)
-            if now.changes != kept.changes:
-                look = f"look at it with `qrprof swaps show {kept.name}`"
-                raise QrprofError(f"swap {kept.name} is {now.state} meanwhile; {look}")
+            require_unchanged(connection, kept)
             connection.execute("UPDATE swaps SET record = ? WHERE id = ?", (written(kept.swap), kept.name))
             append(connection, kept.name, made)
+
+
+def require_unchanged(connection: sqlite3.Connection, kept: KeptSwap) -> None:
+    """Raises QrprofError where the state of the swap has changed since it was read."""
+    now = find(connection, kept.name)
+    if now.changes != kept.changes:
+        look = f"look at it with `qrprof swaps show {kept.name}`"
+        raise QrprofError(f"another qrprof has decided on swap {kept.name}, it is {now.state} now; {look}")
 
 
 def append(connection: sqlite3.Connection, name: str, made: Change) -> None:

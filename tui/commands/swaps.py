@@ -15,7 +15,7 @@ from qrprof.profiler.store import FOLDER
 from qrprof.tui.commands.task import FILE
 from qrprof.tui.output import clean, put, say, write, write_json
 from qrprof.tui.swap_pages import RIGHTS, Shown, all_of_them, page, record, source_lines
-from qrprof.tui.swapping import deciding, judge, judgeable, left, look, shown, wanted
+from qrprof.tui.swapping import deciding, judge, judgeable, left, look, promised, ranked, shown, wanted
 
 BECAUSE = click.option("--because", metavar="WHY", help="The reason, which is kept.")
 
@@ -24,8 +24,8 @@ BECAUSE = click.option("--because", metavar="WHY", help="The reason, which is ke
 def command() -> None:
     """List, accept and undo faster kernels for your programs.
 
-    What is accepted in a folder is loaded by `qrprof run` and by `qrprof.kernels.install(".qrprof/swaps.json")`, for the user who
-    accepted it, on this machine.
+    What is accepted in a folder is loaded by `qrprof run` and by `qrprof.kernels.install(".qrprof/swaps.json")`, for
+    the user who accepted it, on this machine.
     """
 
 
@@ -54,7 +54,11 @@ def list_(run: str | None, as_json: bool) -> int:
 def show(name: str, as_json: bool) -> int:
     """Show a swap with its evidence, its life, and its whole source."""
     by = deciding()
-    print_one(shown(by, [wanted(by, name)])[0], as_json)
+    one = shown(by, [wanted(by, name)])[0]
+    if as_json:
+        write_json(record(one))
+    else:
+        print_one(one)
     return Exit.OK
 
 
@@ -62,13 +66,15 @@ def show(name: str, as_json: bool) -> int:
 @click.argument("name")
 @click.option("--override", metavar="REASON", default="", help="Accept it against the evidence; the reason is kept.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print the swap as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the accepted swap as JSON; with --yes.")
 def accept(name: str, override: str, yes: bool, as_json: bool) -> int:
     """Let this folder's programs run a swap, once you have seen its source.
 
     It takes a PASS of the gate, on this machine and with this torch, and a gain outside the noise; what has no verdict
     is judged first. The swap runs inside your programs with all of their rights.
     """
+    if as_json and not yes:
+        raise click.UsageError("--json shows no source to agree to: give --yes too")
     by = deciding()
     kept = wanted(by, name)
     one = shown(by, [kept])[0]
@@ -76,13 +82,18 @@ def accept(name: str, override: str, yes: bool, as_json: bool) -> int:
         say(f"{kept.name} is accepted already")
         return Exit.OK
     one, objection = convinced(by, one, override)
-    print_one(one, as_json)
+    if not as_json:
+        print_one(one)
     ask(one.kept, objection, yes)
     reason = "against the evidence: " + objection if objection else "the gate passed it"
-    decide.accept(by, one.kept, one.source, reason, clean(override) if objection else "")
-    say(f"{one.kept.name} is accepted: `qrprof run` loads it; `qrprof swaps undo {one.kept.name}` takes it back")
-    for line in left(by, one.kept):
+    ranking = ranked(one.kept.swap)
+    kept = promised(by, one, ranking) if ranking else one.kept
+    decide.accept(by, kept, one.source, reason, clean(override) if objection else "")
+    say(f"{kept.name} is accepted: `qrprof run` loads it; `qrprof swaps undo {kept.name}` takes it back")
+    for line in left(by, ranking) if ranking else ["measure it: qrprof verify SCRIPT"]:
         say(line)
+    if as_json:
+        write_json(record(shown(by, [wanted(by, kept.name)])[0]))
     return Exit.OK
 
 
@@ -176,10 +187,7 @@ def names(swaps: Sequence[KeptSwap]) -> str:
     return ", ".join(one.name for one in swaps) or "none"
 
 
-def print_one(one: Shown, as_json: bool) -> None:
-    if as_json:
-        write_json(record(one))
-        return
+def print_one(one: Shown) -> None:
     write(page(one))
     if one.source is not None:
         put(f"\n{source_lines(one.source)}")
