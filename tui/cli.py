@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from qrprof import __version__
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.tui.configuration import default_map, name_variables
+from qrprof.tui.configuration import default_map, name_variables, set_by_files
 from qrprof.tui.output import say
 
 
@@ -54,6 +54,7 @@ COMMANDS = (
     Entry("selftest", "qrprof.tui.commands.selftest", "Attack the gate with candidates made to fool it."),
     Entry("export", "qrprof.tui.commands.export", "Write a run as a file for another program."),
     Entry("doctor", "qrprof.tui.commands.doctor", "Check what works on this machine."),
+    Entry("config", "qrprof.tui.commands.config", "Show what options are set to, and by what."),
 )
 
 
@@ -81,7 +82,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if name and command and not ctx.resilient_parsing:  # which completion is
-            ctx.default_map = default_map(name, command, names, Path.cwd())
+            ctx.default_map = default_map(set_by_files(name, command, names, Path.cwd()))
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,8 +111,8 @@ def usage_line(error: click.ClickException) -> str:
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     option = error.param if isinstance(error, click.BadParameter) else None
     named = ctx and option and ctx.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
-    given = f" It is given by ${option.envvar}." if named and option else ""
-    return f"{error.format_message()}{given} (see `{ctx.command_path if ctx else 'qrprof'} --help`)"
+    given = f"; it comes from ${option.envvar}" if named and option else ""
+    return f"{error.format_message().rstrip('.')}{given} (see `{ctx.command_path if ctx else 'qrprof'} --help`)"
 
 
 def run(args: Sequence[str] | None = None) -> int:
