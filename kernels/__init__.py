@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qrprof.kernels.modes import Mode as Mode
     from qrprof.kernels.swap import install as install
     from qrprof.kernels.swap import report as report
     from qrprof.kernels.swap import uninstall as uninstall
 
-__all__ = ["install", "report", "uninstall"]
+__all__ = ["Mode", "install", "report", "uninstall"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from qrprof.kernels.candidate import Unusable, swap_of
-from qrprof.kernels.guard import Swap
+from qrprof.kernels.guard import Swap, device_of
 from qrprof.kernels.qr.swaps import SWAPS
 from qrprof.kernels.sources import own_sha256
 from qrprof.kernels.swapfile import Entry, candidate_file, project_of, read
@@ -65,7 +65,7 @@ def checked(entry: Entry, path: Path, accepted: frozenset[str]) -> bytes:
     """
     if entry.digest not in accepted:
         raise Refused(f"you have not accepted it on this machine; see `qrprof swaps show {entry.name}`")
-    if entry.torch not in ("", torch.__version__):
+    if entry.torch not in ("", str(torch.__version__)):
         raise Refused(f"it was judged with torch {entry.torch}, this is {torch.__version__}; judge it again")
     if entry.device == "cpu" and entry.machine not in ("", cpu_name()):
         raise Refused(f"it was judged on {entry.machine}, this is {cpu_name()}; judge it again")
@@ -92,11 +92,10 @@ def of_entry(entry: Entry, path: Path, source: bytes) -> Iterator[Swap]:
         found = INCLUDED[entry.name]
     else:
         raise Refused(f"qrprof has no kernels of that name; it has {', '.join(INCLUDED)}")
+    bound = entry.device == "cuda" and entry.machine
     for swap in found:
         made = replace(swap, name=entry.name, keys=keys)
-        yield (
-            replace(made, decline=on_its_gpu(made, entry.machine)) if entry.device == "cuda" and entry.machine else made
-        )
+        yield replace(made, decline=on_its_gpu(made, entry.machine)) if bound else made
 
 
 def on_its_gpu(swap: Swap, machine: str) -> Any:
@@ -104,7 +103,7 @@ def on_its_gpu(swap: Swap, machine: str) -> Any:
     names: dict[torch.device, str] = {}
 
     def decline(*args: Any, **kwargs: Any) -> str:
-        device = args[0].device
+        device = device_of(args)
         if device not in names:
             names[device] = torch.cuda.get_device_name(device)
             if names[device] != machine:

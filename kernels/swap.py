@@ -63,17 +63,17 @@ def install(swaps: Sequence[Swap] | str | os.PathLike[str] | None = None, mode: 
     with _lock:
         if _installed is not None:
             raise SwapError("swaps are installed already; uninstall() them first")
-        loaded = asked(swaps)
-        places = [(swap, key) for swap in loaded.swaps for key in keys_of(swap)]
+        found = asked(swaps)
+        places = [(swap, key) for swap in found.swaps for key in keys_of(swap)]
         if len({(swap.op, key) for swap, key in places}) < len(places):
             raise SwapError("an op is swapped twice")
-        adapters, refused = attached(loaded.adapters, mode)
+        attached, refused = attach(found.adapters, mode)
+        found = replace(found, refused=(*found.refused, *refused))
         guards = tuple(Guard(swap, key, mode) for swap, key in places)
         undo = replicas.when_group_starts(compare)
-        loaded = replace(loaded, refused=(*loaded.refused, *refused))
-        _installed = Installed(loaded, mode, guards, tuple(map(put, guards)), adapters, undo)
+        _installed = Installed(found, mode, guards, tuple(map(put, guards)), attached, undo)
         atexit.register(say_failures)
-    for sentence in loaded.refused:
+    for sentence in found.refused:
         print(f"qrprof: {sentence}", file=sys.stderr)
     compare()
 
@@ -86,7 +86,7 @@ def asked(swaps: Sequence[Swap] | str | os.PathLike[str] | None) -> Loaded:
     return Loaded(tuple(SWAPS if swaps is None else swaps))
 
 
-def attached(names: Sequence[str], mode: Mode) -> tuple[dict[str, Attached], list[str]]:
+def attach(names: Sequence[str], mode: Mode) -> tuple[dict[str, Attached], list[str]]:
     """Adapters at work, by name, and why others are not."""
     found: dict[str, Attached] = {}
     refused = []
@@ -176,7 +176,11 @@ def fingerprint(installed: Installed) -> str:
 
 def say_failures() -> None:
     """At exit, on stderr: swaps whose results or calls failed."""
-    for swap in report():
+    try:
+        reports = report()
+    except RuntimeError:  # a GPU that has failed: the program says so itself
+        return
+    for swap in reports:
         if swap.failed or swap.errors:
             since = "; stock served every later call" if swap.open else ""
             print(

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,7 +45,3 @@ def accept(folder: Path, entries: Sequence[Entry], sources: Sequence[str] = ()) 
     for entry in entries:
         trust(swapfile.project_of(path), entry, datetime.now(UTC))
     return path
-
-
-def elsewhere(entry: Entry, **fields: str) -> Entry:
-    return replace(entry, **fields)  # type: ignore[arg-type]

@@ -84,7 +84,7 @@ def paragraph(row: Row) -> Iterator[str]:
     yield f"swap {row['name']}: {row['op']} on {row['key']}, circuit {'open' if row['open'] else 'closed'}"
     yield f"  calls   {row['hits']} served, {row['shadowed']} computed by both, {reasons.total()} by stock alone"
     if reasons:
-        yield f"  stock   {in_words(reasons)}"
+        yield f"  why     {in_words(reasons)}"
     yield f"  checks  {row['checked']} results, {row['failed']} wrong, {row['errors']} calls raised"
     for title, prefix in (("times ", ""), ("stock ", "stock_")):
         if row[f"{prefix}p50_ns"] is not None:
