@@ -11,6 +11,7 @@ from qrprof.planner.amdahl import ceiling_x
 from qrprof.planner.counts import Work, work
 from qrprof.planner.estimate import Basis, Estimate, ceiling
 from qrprof.planner.fixes import Fix, find_fixes
+from qrprof.planner.grouping import find_groupings
 from qrprof.planner.replay.levers import Levers, find_levers
 from qrprof.planner.replay.model import Model
 from qrprof.planner.roofline import Levels, remaining
@@ -108,7 +109,8 @@ def rank(
         for key, rows in partition.rows.groupby("key", observed=True)
     ]
     if levers:
-        found += [from_fix(fix, evidence) for fix in find_fixes(levers.model, run, peaks)]
+        fixes = [*find_fixes(levers.model, run, peaks), *find_groupings(levers.model, run, evidence.measured)]
+        found += [from_fix(fix, evidence) for fix in fixes]
     return sorted(found, key=lambda target: (-expected_gain(target), target.kind == "op", target.key))
 
 

@@ -2,15 +2,16 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from qrprof.kernels.qr.dispatch import lane
 
 if TYPE_CHECKING:
     from qrprof.kernels.adapters import Adapter
+    from qrprof.profiler.linalg import Signature
     from qrprof.profiler.runinfo import RunInfo
 
-FEWEST = 2
+FEWEST: Final = 2
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,14 @@ class Group:
     dtype: str
     device: str
     share: float  # of the steps, that make such calls
+
+    @property
+    def single(self) -> "Signature":
+        return self.op, self.shape, self.dtype
+
+    @property
+    def batch(self) -> "Signature":
+        return self.op, (self.count, *self.shape), self.dtype
 
 
 def groups(adapter: "Adapter", run: "RunInfo") -> tuple[Group, ...]:

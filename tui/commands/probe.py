@@ -11,6 +11,7 @@ import click
 from rich.console import RenderableType
 
 from qrprof.kernels.times import SCHEMA, Timed, Times, alike, keep
+from qrprof.planner.grouping import batches
 from qrprof.planner.measured import Called, calls_of
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
@@ -59,6 +60,7 @@ def command(run: str | None, seconds: float, as_json: bool, number: int) -> int:
     """
     info, trace = load_run(find_run(Path.cwd(), run), number)
     called = calls_of(divide(find_facts(trace, info), info))
+    called += batches(info, called)
     found, remarks = probed(info, called, seconds) if called else ([], ())
     if as_json:
         write_json({"run": info.id, "calls": [record(one) for one in found], "remarks": remarks})
