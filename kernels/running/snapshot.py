@@ -65,10 +65,14 @@ def apart(own: Snapshot, stock: Snapshot) -> list[Apart]:
 
 def furthest(own: Sequence[Tensor], stock: Sequence[Tensor]) -> float:
     """The largest distance of two tensors of a state, as a fraction of the stock one; infinite for other forms."""
-    if [t.shape for t in own] != [t.shape for t in stock]:
+    if not alike(own, stock):
         return float("inf")
     found = [(distance(one, other), norm(other)) for one, other in zip(own, stock, strict=True)]
     return max((off / size if size else float("inf") for off, size in found if off), default=0.0)
+
+
+def alike(own: Sequence[Tensor], stock: Sequence[Tensor]) -> bool:
+    return [t.shape for t in own] == [t.shape for t in stock]
 
 
 def distance(one: Tensor | None, other: Tensor | None) -> float:
@@ -87,15 +91,14 @@ def norm(x: Tensor | None) -> float:
 def restore(optimizer: torch.optim.Optimizer, snapshot: Snapshot) -> None:
     """Put parameters, state and generators where the snapshot has them, in place: graphs may know their memory.
 
-    Raises ValueError where the optimizer's state has another form.
+    A state of another form stays as it is; `apart` tells of it.
     """
     for i, p in enumerate(parameters_of(optimizer)):
         p.copy_(snapshot["parameters"][i])
         own, stock = state_of(optimizer, p), snapshot["states"][i]
-        if [t.shape for t in own] != [t.shape for t in stock]:
-            raise ValueError(f"the state of parameter {i} has another form than the stock program's")
-        for mine, theirs in zip(own, stock, strict=True):
-            mine.copy_(theirs)
+        if alike(own, stock):
+            for mine, theirs in zip(own, stock, strict=True):
+                mine.copy_(theirs)
     set_generators(snapshot["random"])
 
 

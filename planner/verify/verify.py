@@ -107,14 +107,15 @@ def trains_alike(task: Task, say: Say) -> tuple[Swaps, Equivalence | None, list[
     spread = [training(task, f"moved{i}", None, seed=i) for i in range(SPREAD)]
     at_once = processes_at_once(lead, len(spread) + 1)
     say(f"2 of 3: the swapped program, and {SPREAD} stock ones whose inputs are moved by one rounding")
-    swapped, *moved = run_all(task.program, [training(task, "swapped", task.swaps), *spread], task.folder, at_once)
+    processes = run_all(task.program, [training(task, "swapped", task.swaps), *spread], task.folder, at_once)
+    swapped = next(processes)
     if crash := crashed(swapped):
         return Swaps(), None, [crash]
     ours = read_trained(swapped.file)
     findings = of_swaps(ours.swaps)
     if {one.kind for one in findings} & IDLE:
         return ours.swaps, None, findings
-    same = equivalence(lead, [read_trained(require(one, task.program)) for one in moved], ours)
+    same = equivalence(lead, [read_trained(require(one, task.program)) for one in processes], ours)
     return ours.swaps, same, [*findings, *same.findings]
 
 

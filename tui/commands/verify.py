@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from rich.console import RenderableType
 
-from qrprof.kernels import swapfile
+from qrprof.kernels import swapfile, trust
 from qrprof.kernels.swapfile import Entry
 from qrprof.planner import predictions
 from qrprof.planner.gate.records import Interval
@@ -105,11 +105,13 @@ def swaps_file(root: Path) -> Path:
 
 
 def accepted(root: Path) -> tuple[Entry, ...]:
-    """What the programs of the folder load. Raises QrprofError (exit code 2) where that is nothing."""
+    """What the programs of the folder may load. Raises QrprofError (exit code 2) where that is nothing."""
     path = swaps_file(root)
-    entries = swapfile.read(path) if path.exists() else ()
+    listed = swapfile.read(path) if path.exists() else ()
+    trusted = trust.trusted(swapfile.project_of(path)) if listed else frozenset()
+    entries = tuple(one for one in listed if one.digest in trusted)
     if not entries:
-        raise QrprofError(f"no swap is accepted in {FOLDER}; see `qrprof swaps list`", Exit.USAGE)
+        raise QrprofError(f"you have accepted no swap in {FOLDER} on this machine; see `qrprof swaps list`", Exit.USAGE)
     return entries
 
 
