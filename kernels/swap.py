@@ -91,11 +91,8 @@ def attach(names: Sequence[str], mode: Mode) -> tuple[dict[str, Attached], list[
     found: dict[str, Attached] = {}
     refused = []
     for name in names:
-        if mode.kind != "swap":
-            refused.append(f"adapter {name} is off: it cannot run beside the package's own code, as {mode.kind} asks")
-            continue
         try:
-            found[name] = adapters.install(name)
+            found[name] = adapters.install(name, mode)
         except QrprofError as error:
             refused.append(str(error))
     return found, refused

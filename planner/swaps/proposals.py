@@ -81,8 +81,8 @@ def about(name: str, kind: str) -> str:
 
 def with_prediction(connection: sqlite3.Connection, found: Proposal) -> Proposal:
     """With what was predicted for it, if its run was ranked."""
-    latest = latest_of(connection, found.run_id, "rank", f"{JUDGED}=achievable")
-    return replace(found, prediction=latest) if found.kind == "included" else found
+    key = f"fix:{found.name}" if found.kind == "adapter" else JUDGED
+    return replace(found, prediction=latest_of(connection, found.run_id, "rank", f"{key}=achievable"))
 
 
 # --- of a verdict
