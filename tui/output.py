@@ -204,15 +204,22 @@ def title(text: str) -> "Text":
 
 def write(blocks: "Iterable[RenderableType]") -> None:
     """Print the blocks one below the other; a block "" is an empty line, and no block is read as markup."""
+    put(drawn(blocks))
+
+
+def drawn(blocks: "Iterable[RenderableType]") -> str:
+    """What `write` prints."""
     import io
 
     from rich.console import Console
+    from rich.theme import Theme
 
     styled = fancy()
     console = Console(
         file=io.StringIO(),
         force_terminal=styled,
         color_system="auto" if styled else None,
+        theme=Theme({"markdown.code": "bold"}),  # rich's own has a black background
         markup=False,
         highlight=False,
         emoji=False,
@@ -221,7 +228,7 @@ def write(blocks: "Iterable[RenderableType]") -> None:
         for block in blocks:
             console.print(block)
     text = capture.get()
-    if not styled:
-        lines = (line.rstrip() for line in text.replace(MISSING, "-").splitlines())
-        text = "".join(f"{line}\n" for line in lines)
-    put(text)
+    if styled:
+        return text
+    lines = (line.rstrip() for line in text.replace(MISSING, "-").splitlines())
+    return "".join(f"{line}\n" for line in lines)
