@@ -120,21 +120,22 @@ def causes_row(cause: str, gaps: float, ns: float, share: float) -> list[Cell]:
 
 def longest_table(gaps: Iterable[Gap], top: int) -> RenderableType:
     longest = sorted(gaps, key=lambda gap: -gap.ns)
-    rows: list[list[Cell]] = [
-        [
-            units.digits(gap.ns / US),
-            units.share(gap.share),
-            str(gap.step),
-            GAP_LABELS[gap.cause],
-            name(blamed(gap)),
-            name(gap.after or units.MISSING),
-        ]
-        for gap in longest[:top]
-    ]
+    rows = [longest_row(gap) for gap in longest[:top]]
     if len(longest) > top:
         rest = sum(gap.ns for gap in longest[top:])
         rows.append([units.digits(rest / US), "", "", "", f"{len(longest) - top} others", ""])
     return table(LONGEST, rows)
+
+
+def longest_row(gap: Gap) -> list[Cell]:
+    return [
+        units.digits(gap.ns / US),
+        units.share(gap.share),
+        str(gap.step),
+        GAP_LABELS[gap.cause],
+        name(blamed(gap)),
+        name(gap.after or units.MISSING),
+    ]
 
 
 def blamed(gap: Gap) -> str:

@@ -123,13 +123,16 @@ def times_row(found: Ranks, times: RankTimes, met: Arrivals | None) -> list[Cell
 
 
 def collectives_table(found: Ranks) -> RenderableType:
-    """The collectives by name, those most waited in first."""
+    return table(COLLECTIVES, [collective_row(found, what, rows) for what, rows in by_name(found)])
+
+
+def by_name(found: Ranks) -> list[tuple[str, pd.DataFrame]]:
+    """The collectives by name, those most waited in first; times are of a mean step."""
     frame = found.collectives.table()
     for column in ("latency_ns", "skew_ns", "wait_ns"):
         frame[column] *= frame["weight"]
     groups = [(str(what), rows) for what, rows in frame.groupby("name")]
-    groups.sort(key=lambda group: -float(group[1]["wait_ns"].sum()))
-    return table(COLLECTIVES, [collective_row(found, what, rows) for what, rows in groups])
+    return sorted(groups, key=lambda group: -float(group[1]["wait_ns"].sum()))
 
 
 def collective_row(found: Ranks, what: str, rows: pd.DataFrame) -> list[Cell]:
