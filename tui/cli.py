@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -16,6 +16,9 @@ from qrprof import __version__
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.tui.configuration import default_map, name_variables, set_by_files
 from qrprof.tui.output import say
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Entry(NamedTuple):
@@ -52,10 +55,19 @@ COMMANDS = (
     Entry("hint", "qrprof.tui.commands.hint", "Tell an optimization what to try."),
     Entry("swaps", "qrprof.tui.commands.swaps", "List, accept and undo faster kernels for your programs."),
     Entry("selftest", "qrprof.tui.commands.selftest", "Attack the gate with candidates made to fool it."),
+    Entry("report", "qrprof.tui.commands.report", "Write a run as one page to send to somebody."),
     Entry("export", "qrprof.tui.commands.export", "Write a run as a file for another program."),
     Entry("doctor", "qrprof.tui.commands.doctor", "Check what works on this machine."),
     Entry("config", "qrprof.tui.commands.config", "Show what options are set to, and by what."),
+    Entry("help", "qrprof.tui.commands.help", "Explain a topic, or how a command is called."),
+    Entry("completion", "qrprof.tui.commands.completion", "Print the script by which a shell completes what you type."),
 )
+
+
+def load(entry: Entry) -> click.Command:
+    command: click.Command = importlib.import_module(entry.module).command
+    name_variables(command, (entry.name,))
+    return command
 
 
 class LazyGroup(click.Group):
@@ -65,25 +77,35 @@ class LazyGroup(click.Group):
         return [entry.name for entry in COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for entry in COMMANDS:
-            if entry.name == cmd_name:
-                command: click.Command = importlib.import_module(entry.module).command
-                name_variables(command, (entry.name,))
-                return command
-        return None
+        entry = next((one for one in COMMANDS if one.name == cmd_name), None)
+        if entry is None:
+            return None
+        if ctx.resilient_parsing:  # a shell completes
+            from qrprof.tui.completing import outlined
+
+            return outlined(entry.module, lambda: load(entry))
+        return load(entry)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
+        if ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
         if args[0] not in names:
             near = difflib.get_close_matches(args[0], names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
             raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        if name and command and not ctx.resilient_parsing:  # which completion is
+        if name and command:
             ctx.default_map = default_map(set_by_files(name, command, names, Path.cwd()))
         return name, command, rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(one.name, help=one.help) for one in COMMANDS if one.name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
