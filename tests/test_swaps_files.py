@@ -218,17 +218,17 @@ def test_a_file_that_cannot_be_relied_on_trusts_nothing_and_says_so(
 
 MANY = """
 import sys
-from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from swap_cases import ENTRY, NOW
 from qrprof.kernels import trust
+from qrprof.kernels.swapfile import Entry
 for n in range(5):
-    trust.trust(Path(sys.argv[1]), replace(ENTRY, name=f"{sys.argv[2]}-{n}"), NOW)
+    entry = Entry(f"{sys.argv[2]}-{n}", "included", "", "ab" * 32, "", "", "", "", ())
+    trust.trust(Path(sys.argv[1]), entry, datetime.now(UTC))
 """
 
 
 def test_two_processes_that_trust_at_once_lose_nothing(config: Path, tmp_path: Path) -> None:
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    both = [subprocess.Popen([sys.executable, "-c", MANY, str(tmp_path), name], env=env) for name in ("a", "b")]
+    both = [subprocess.Popen([sys.executable, "-c", MANY, str(tmp_path), name]) for name in ("a", "b")]
     assert [process.wait() for process in both] == [0, 0]
     assert len(trust.trusted(tmp_path)) == 10

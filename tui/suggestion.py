@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -12,14 +12,12 @@ from qrprof.planner.gate.records import Interval, Task, Verdict
 from qrprof.planner.optimize.journal import Journal
 from qrprof.planner.predictions import Forecast, forecast
 from qrprof.planner.replay.levers import find_levers
+from qrprof.planner.swaps.publish import write_candidate
 from qrprof.profiler import units
-from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.store import FOLDER, open_store, replacing
-from qrprof.tui.commands.verdict import SHA, between
+from qrprof.tui.commands.verdict import between
 from qrprof.tui.output import clean, field, title
+from qrprof.tui.proposing import propose_file
 from qrprof.tui.ranking import Ranking, short, to_ms
-
-CANDIDATES: Final = "candidates"
 
 
 @dataclass(frozen=True)
@@ -30,32 +28,25 @@ class Suggestion:
     speedup: Interval  # over the stock op
     step_ns: float | None  # now; None: not measured, or no run
     step: Estimate | None  # with it; None: not known
+    swap: str  # the name under which it can be accepted; "": it cannot
 
 
 def suggestion_of(journal: Journal, optimization: str, verdict: str, ranking: Ranking | None, root: Path) -> Suggestion:
-    """Write the candidate's file where it is found again. Raises QrprofError where that cannot be done."""
+    """Write the candidate's file where it is found again, and propose it as a swap.
+
+    Raises QrprofError where the file cannot be written.
+    """
     with journal.connect() as connection:
-        found = evidence.find(connection, verdict).verdict
+        kept = evidence.find(connection, verdict)
+    found = kept.verdict
     candidate = next(one for one in journal.candidates(optimization) if one.sha256 == found.candidate)
     start = journal.start(optimization)
     assert found.speedup is not None
     step = step_with(ranking, start.target, start.task, found.speedup) if ranking and start.target else None
     now = ranking.partition.step_ns if ranking else None
-    file = written(root, found.candidate, candidate.proposal.source)
-    return Suggestion(optimization, file, found, found.speedup, now, step)
-
-
-def written(root: Path, sha256: str, source: str) -> Path:
-    """`.qrprof/candidates/<sha256's first digits>.py`, whole or not at all."""
-    open_store(root)
-    file = Path(FOLDER, CANDIDATES, f"{sha256[:SHA]}.py")
-    try:
-        (root / file).parent.mkdir(exist_ok=True)
-        with replacing(root / file) as temporary:
-            temporary.write_text(source, encoding="utf-8")
-    except OSError as error:
-        raise QrprofError(f"cannot write {file}: {error.strerror}; make room, or {FOLDER} writable") from None
-    return file
+    file = write_candidate(root, found.candidate, candidate.proposal.source)
+    swap = propose_file(start.task, candidate.proposal.source.encode(), kept)
+    return Suggestion(optimization, file, found, found.speedup, now, step, swap)
 
 
 def step_with(ranking: Ranking, key: str, task: Task, speedup: Interval) -> Estimate | None:
@@ -97,6 +88,8 @@ def page(made: Suggestion) -> list[RenderableType]:
         ends = f"{units.time(made.step.low)} to {units.time(made.step.high)}"
         ratio = units.ratio(made.step_ns / made.step.mid) if made.step.mid else units.MISSING
         lines.append(field("step", f"{units.time(made.step_ns)} -> {units.time(made.step.mid)} ({ends}), {ratio}"))
+    if made.swap:
+        lines.append(field("run it", f"`qrprof swaps accept {made.swap}` shows its source, and asks"))
     return [*lines, field("history", f"`qrprof history {made.optimization}`")]
 
 
@@ -107,6 +100,7 @@ def record(made: Suggestion) -> dict[str, Any]:
         "file": str(made.file),
         "verdict": made.verdict.id,
         "sha256": made.verdict.candidate,
+        "swap": made.swap or None,
         "speedup": asdict(made.speedup),
         "step_ms": to_ms(made.step_ns),
         "with_ms": {"low": to_ms(step.low), "mid": to_ms(step.mid), "high": to_ms(step.high)} if step else None,

@@ -91,7 +91,7 @@ def page(one: Shown) -> list[RenderableType]:
 
 
 def life(change: Change) -> list[Cell]:
-    reason = f"{change.why}; against the evidence, because: {change.override}" if change.override else change.why
+    reason = f"{change.why}, because: {change.override}" if change.override else change.why
     return [change.at[:16], change.state, name(change.who), full(reason)]
 
 

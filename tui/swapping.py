@@ -1,12 +1,9 @@
 """What deciding on swaps takes beside the decision: finding them, what is known of each, the gate, and what is left."""
 
-import getpass
-import os
 import shlex
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -31,6 +28,7 @@ from qrprof.profiler.store import RUN_FILE, find_run, run_folders
 from qrprof.tui.commands.verdict import why
 from qrprof.tui.output import clean, say
 from qrprof.tui.ranking import Ranking, load_ranking, short
+from qrprof.tui.remember import gains, remember
 from qrprof.tui.suggestion import step_with
 from qrprof.tui.swap_pages import Shown
 
@@ -39,15 +37,6 @@ AGAIN: Final = (
     'then rank again: with `qrprof.kernels.install(".qrprof/swaps.json")` in the program, `qrprof trace` records it'
     " with the swap"
 )
-
-
-def deciding() -> Deciding:
-    """The person at this terminal, now, in the working folder."""
-    try:
-        who = getpass.getuser()
-    except (KeyError, OSError):  # no entry for this user, as in containers
-        who = str(os.getuid())
-    return Deciding(Path.cwd(), who, datetime.now(UTC))
 
 
 # --- which there are
@@ -124,7 +113,8 @@ def judge(by: Deciding, one: Shown) -> KeptSwap:
     Raises QrprofError where it cannot be judged here.
     """
     from qrprof.planner.gate.here import layer_for
-    from qrprof.tui.commands.gate import judged, remember
+    from qrprof.tui.commands.gate import judged
+    from qrprof.tui.commands.gate import remember as remember_verdict
 
     swap = one.kept.swap
     own = swap.kind == "included"
@@ -134,7 +124,7 @@ def judge(by: Deciding, one: Shown) -> KeptSwap:
         file.write_bytes((proposals.WRAPPER if own else one.source or "").encode())
         verdict = judged(task, file, None, layer_for(swap.name, unsandboxed=False), file if own else None)
     kept = evidence.made(verdict, swap.name, None, by.now)
-    remember(kept)
+    remember_verdict(kept)
     return judged_swap(by, replace(swap, task=task.id), kept)
 
 
@@ -158,20 +148,6 @@ def judged_swap(by: Deciding, swap: Proposal, kept: Kept) -> KeptSwap:
         return store.propose(connection, found, None, change)
 
 
-def propose_file(task: Task, source: bytes, kept: Kept, prediction: int | None = None) -> str:
-    """Propose a file that the gate passed, and return its name; "" with a line on stderr where that cannot be done."""
-    by = deciding()
-    try:
-        text = source.decode()
-        found = proposals.of_file(task, text, kept.verdict, prediction)
-        change = by.change("verified", f"the gate: PASS: {why(kept.verdict)}", kept.verdict.id)
-        with opened(by.root) as connection:
-            return store.propose(connection, found, text, change).name
-    except (QrprofError, UnicodeDecodeError) as error:
-        say(f"note: this candidate is not proposed as a swap: {error}")
-        return ""
-
-
 # --- what it promises, and what is left
 
 
@@ -184,17 +160,18 @@ def ranked(swap: Proposal) -> Ranking | None:
 
 
 def promised(by: Deciding, one: Shown, ranking: Ranking) -> KeptSwap:
-    """With a prediction of the step with the swap, where the gate timed it on calls of the run."""
-    swap, speedup = one.kept.swap, one.verdict and one.verdict.speedup
-    if one.task is None or speedup is None or ranking.partition.step_ns is None:
-        return one.kept
-    (key,) = served_keys([swap]) if swap.op else (proposals.JUDGED,)
-    step = step_with(ranking, key, one.task, speedup)
-    if step is None:
-        return one.kept
-    made = forecast(ranking.run, "swaps", f"{short(key)}=swap {swap.name}", ranking.partition.step_ns, step)
+    """With a prediction of the step: by what the gate timed on calls of the run, else what the ranking says."""
+    swap, base = one.kept.swap, ranking.partition.step_ns
+    speedup = one.verdict and one.verdict.speedup
+    key = f"aten::{swap.op.partition('.')[0]}" if swap.op else proposals.JUDGED
+    step = step_with(ranking, key, one.task, speedup) if one.task and speedup else None
+    if base is None or step is None:
+        remember(gains(ranking, ranking.targets))
+        with opened(by.root) as connection:
+            return replace(one.kept, swap=proposals.with_prediction(connection, swap))
+    made = forecast(ranking.run, "swaps", f"{short(key)}=swap {swap.name}", base, step)
+    remember([made])
     with opened(by.root) as connection:
-        predictions.remember(connection, [made], by.now)
         number = predictions.latest_of(connection, made.run_id, made.source, made.scenario)
     return replace(one.kept, swap=replace(swap, prediction=number))
 

@@ -88,7 +88,7 @@ def with_prediction(connection: sqlite3.Connection, found: Proposal) -> Proposal
 # --- of a verdict
 
 
-def of_file(task: Task, source: str, verdict: Verdict | None, prediction: int | None = None) -> Proposal:
+def of_file(task: Task, source: str, verdict: Verdict | None) -> Proposal:
     """A candidate for the op of `task`; None: no verdict of this machine."""
     sha256 = hashlib.sha256(source.encode()).hexdigest()
     name = f"{task.op}-{sha256[:DIGITS]}"
@@ -105,7 +105,7 @@ def of_file(task: Task, source: str, verdict: Verdict | None, prediction: int | 
     )
     entry = judged(entry, verdict) if verdict else entry
     run_id = "" if task.origin == "built in" else task.origin
-    return Proposal(name, "candidate", task.op, sha256, task.id, run_id, prediction, entry)
+    return Proposal(name, "candidate", task.op, sha256, task.id, run_id, entry=entry)
 
 
 def judged(entry: Entry, verdict: Verdict) -> Entry:

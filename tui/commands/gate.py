@@ -112,7 +112,7 @@ def query(task: Task, candidate: str) -> int | None:
 
 def propose(task: Task, source: bytes, kept: Kept) -> None:
     """As a swap, which a person may accept."""
-    from qrprof.tui.swapping import propose_file
+    from qrprof.tui.proposing import propose_file
 
     if name := propose_file(task, source, kept):
         say(f"it can run in your program: `qrprof swaps accept {name}`")

@@ -14,8 +14,9 @@ from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import FOLDER
 from qrprof.tui.commands.task import FILE
 from qrprof.tui.output import clean, put, say, write, write_json
+from qrprof.tui.proposing import deciding
 from qrprof.tui.swap_pages import RIGHTS, Shown, all_of_them, page, record, source_lines
-from qrprof.tui.swapping import deciding, judge, judgeable, left, look, promised, ranked, shown, wanted
+from qrprof.tui.swapping import judge, judgeable, left, look, promised, ranked, shown, wanted
 
 BECAUSE = click.option("--because", metavar="WHY", help="The reason, which is kept.")
 
@@ -85,7 +86,7 @@ def accept(name: str, override: str, yes: bool, as_json: bool) -> int:
     if not as_json:
         print_one(one)
     ask(one.kept, objection, yes)
-    reason = "against the evidence: " + objection if objection else "the gate passed it"
+    reason = f"although {objection}" if objection else "the gate passed it"
     ranking = ranked(one.kept.swap)
     kept = promised(by, one, ranking) if ranking else one.kept
     decide.accept(by, kept, one.source, reason, clean(override) if objection else "")
