@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qrprof.planner.optimize.budget import parse
+from qrprof.planner.optimize.records import Budget
+from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.recording.spawn import TraceOptions, TraceResult
 from qrprof.tui.cli import COMMANDS, cli, run
 from qrprof.tui.configuration import FIXED, FROM_A_PROJECT, line_of, options_of, own_file, project_source
@@ -117,6 +120,21 @@ def test_plain_qrprof_opens_the_app_as_it_is_configured(monkeypatch: pytest.Monk
     own_file().write_text("[tui]\nascii = true\n[keys]\nsort = 'o'\n")
     assert run([]) == 0
     assert opened == [True]
+
+
+def test_an_optimization_goes_on_as_it_was_begun(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_file().write_text("[optimize]\nproposer = 'llm'\nbudget = '5evals'\n")
+    asked: list[Budget | None] = []
+
+    def resumed(name: str, budget: Budget | None) -> None:
+        asked.append(budget)
+        raise QrprofError("far enough")
+
+    monkeypatch.setattr("qrprof.tui.optimizing.resumed", resumed)
+    assert call("optimize", "--resume", "x")[2] == "qrprof: far enough\n"
+    assert call("optimize", "--resume", "x", "--budget", "6evals")[2] == "qrprof: far enough\n"
+    assert asked == [None, parse("6evals")]
+    assert "--resume goes on as it was begun" in call("optimize", "--resume", "x", "--proposer", "search")[2]
 
 
 # --- where a project's file is

@@ -11,9 +11,10 @@ from tui_runs import SIZES, Driver, add_example, app_on, calm, play
 
 from qrprof.profiler.errors import QrprofError
 from qrprof.tui.app.actions import ACTIONS, EVERYWHERE, RUN_VIEWS, START, Action, actions_of, conflicts
-from qrprof.tui.app.keymap import config_file, keys_of, load_actions
+from qrprof.tui.app.keymap import keys_of, load_actions
 from qrprof.tui.app.views.help import Help
 from qrprof.tui.app.views.start import EXAMPLE
+from qrprof.tui.configuration import own_file
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = Path(__file__).parents[1] / "docs" / "tui.md"
@@ -225,13 +226,13 @@ def test_q_leaves_even_a_terminal_that_is_too_small(root: Path, example: Path) -
 
 
 def configured(root: Path, text: str) -> tuple[Action, ...]:
-    config_file().parent.mkdir()
-    config_file().write_text(text)
-    return load_actions(config_file())
+    own_file().parent.mkdir()
+    own_file().write_text(text)
+    return load_actions(own_file())
 
 
 def test_without_a_configuration_the_keys_are_the_tables() -> None:
-    assert load_actions(config_file()) == ACTIONS
+    assert load_actions(own_file()) == ACTIONS
 
 
 def test_a_person_can_give_an_action_another_key(root: Path, example: Path) -> None:
@@ -267,4 +268,4 @@ def test_keys_that_cannot_be_had_are_an_error_that_names_both(root: Path, text: 
     with pytest.raises(QrprofError, match=re.escape(message)) as raised:
         configured(root, text)
     assert raised.value.exit_code == 2
-    assert str(config_file()) in str(raised.value)
+    assert str(own_file()) in str(raised.value)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import config_folder
@@ -250,6 +251,11 @@ def table(found: Any, what: str) -> dict[str, Any]:
 def near(word: str, known: Sequence[str]) -> str:
     found = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {found[0]!r}?" if found else f"there are {', '.join(known)}"
+
+
+def said(name: str) -> bool:
+    """Whether this parameter of the command that runs stands on its command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 # --- the environment

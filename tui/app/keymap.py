@@ -6,37 +6,23 @@ next = "n,f"
 """
 
 import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import config_folder
 from qrprof.tui.app.actions import ACTIONS, Action, conflicts
+from qrprof.tui.configuration import parsed, read
 
-FILE: Final = "config.toml"
 CHARACTERS: Final = {"slash": "/", "question_mark": "?", "plus": "+", "minus": "-", "full_stop": "."}
 SHORT: Final = {"escape": "esc", "comma": ","}
 
 
-def config_file() -> Path:
-    return config_folder() / FILE
-
-
 def load_actions(path: Path) -> tuple[Action, ...]:
     """The table of actions with the keys of a file. Raises QrprofError (exit code 2) where it cannot be followed."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ACTIONS
-    except (OSError, UnicodeDecodeError) as error:
-        raise QrprofError(f"cannot read {path}: {error}; mend or remove it", Exit.USAGE) from None
-    try:
-        keys = tomllib.loads(text).get("keys", {})
-    except tomllib.TOMLDecodeError as error:
-        raise QrprofError(f"{path} is no TOML: {error}", Exit.USAGE) from None
+    text = read(path)
+    keys = {} if text is None else parsed(path, text).get("keys", {})
     if not isinstance(keys, dict):
         raise QrprofError(f'{path}: keys must be a table: [keys], then lines such as sort = "o"', Exit.USAGE)
     return remapped(ACTIONS, keys, str(path))

@@ -17,6 +17,7 @@ from qrprof.planner.optimize.control import Control
 from qrprof.planner.optimize.records import Budget, Event, Known, ProposerName
 from qrprof.profiler.errors import Exit
 from qrprof.tui.commands.task import FILE
+from qrprof.tui.configuration import said
 from qrprof.tui.output import clean, put, say, write
 from qrprof.tui.progress import Progress, going_on, json_line, object_line
 from qrprof.tui.remember import remember
@@ -82,6 +83,8 @@ def command(
 
     if task and (run or target):
         raise click.UsageError("give a RUN with --target, or --task: a task has its own op")
+    if resume:  # as it was begun, whatever is configured since
+        proposer, budget = proposer if said("proposer") else None, budget if said("budget") else None
     if resume and (run or target or task or start or proposer or hint):
         raise click.UsageError("--resume goes on as it was begun: `qrprof hint` adds a hint")
     if start and not (target or task):

@@ -41,12 +41,13 @@ def wanted() -> bool:
 def open_app(run: str | None, number: int, *, plain: bool) -> int:
     from qrprof.tui.app.app import QrprofApp
     from qrprof.tui.app.glyphs import Glyphs
-    from qrprof.tui.app.keymap import config_file, load_actions
+    from qrprof.tui.app.keymap import load_actions
     from qrprof.tui.app.session import Session
     from qrprof.tui.app.state import load_state, save_state, state_file
+    from qrprof.tui.configuration import own_file
 
     root = Path.cwd()
-    actions = load_actions(config_file())
+    actions = load_actions(own_file())
     there = run is not None or any(run_folders(root))
     session = Session(find_run(root, run), number) if there else None
     app = QrprofApp(session, root, actions=actions, glyphs=Glyphs(plain), kept=load_state(state_file()))
