@@ -106,7 +106,7 @@ def evidence(one: Shown) -> list[tuple[str, str]]:
 def judged(verdict: Verdict, task: Task | None) -> list[tuple[str, str]]:
     found = [("verdict", f"{headline(verdict)} (`qrprof verdict {verdict.id}`)"), ("because", why(verdict))]
     if task:
-        found.append(("residuals", CHECKERS[task.checker].format(**asdict(task.tolerance))))
+        found.append(("errors", CHECKERS[task.checker].format(**asdict(task.tolerance))))
     if verdict.times:
         worst = min(verdict.times, key=lambda time: time.speedup.mid)
         found.append(("worst", f"{worst.case}: {between(worst.speedup)}"))

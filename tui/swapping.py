@@ -75,6 +75,8 @@ def wanted(by: Deciding, name: str) -> KeptSwap:
 
 def shown(by: Deciding, swaps: Sequence[KeptSwap]) -> list[Shown]:
     """With what is known of each."""
+    if not swaps:
+        return []
     mine = trusted(by.project)
     with opened(by.root) as connection:
         return [shown_one(by.root, kept, mine, connection) for kept in swaps]
