@@ -2,7 +2,8 @@
 
 New settings are timed shortly; the better part of those again, three times as long, and so on. What is new is the best
 so far with those values changed that a draw from the posterior of all values' effects holds for better: what was never
-tried is uncertain, and so comes early. Deterministic under its seed.
+tried is uncertain, and so comes early, several at once, since each candidate then tells of all of them. Deterministic
+under its seed.
 """
 
 import math
@@ -22,11 +23,10 @@ from qrprof.planner.optimize.tunables import tunables, with_settings
 
 ROUNDS: Final = (3, 9, 27)  # of timing, by rung
 KEPT: Final = 4  # one of so many goes on to the next rung
-CHANGED: Final = 4  # values changed at once, at most
-RISKY: Final = 0.25  # of the candidates fail: from then on one value at a time, which tells which it is
+RISKY: Final = 0.25  # of the candidates fail: from then on one value changes at a time, which tells which it is
 DRAWS: Final = 200  # in which there has to be something new
 LISTED: Final = 4096  # settings, up to which what no draw brought is listed
-EFFECT: Final = 0.3  # of a value on the log of the speed, before it was tried: a standard deviation
+EFFECT: Final = 0.1  # of a value on the log of the speed, before it was tried: a standard deviation, at least
 UNEXPLAINED: Final = 0.05  # of the log of a speed, by effects that add up
 BOLD: Final = 10.0  # times as much on a plateau: what is known counts for less
 FAILED: Final = 0.5  # times the speed of the slowest that worked: what one that failed counts as
@@ -142,7 +142,7 @@ class Search:
         best = self.rng.choice(ranked(speeds)[: self.beam]) if bold else ranked(speeds)[0]
         effects = effects_of(self.space, speeds, best, UNEXPLAINED * (BOLD if bold else 1.0))
         failed = sum(speed is None for speed in speeds.values())
-        most = 1 if failed > RISKY * len(speeds) else CHANGED
+        most = 1 if failed > RISKY * len(speeds) else len(self.space.names)
         random = np.random.default_rng(self.rng.getrandbits(64))
         for _ in range(DRAWS):
             yield promising(self.space, best, effects.drawn(random), most)
@@ -174,7 +174,8 @@ def effects_of(space: Space, speeds: Speeds, best: Settings, unexplained: float)
     worst = min(speed for speed in speeds.values() if speed)
     logs = np.log([speed or FAILED * worst for speed in speeds.values()]) - math.log(speeds[best] or worst)
     rows = np.stack([space.row(one) for one in speeds]) - space.row(best)
-    covariance = np.linalg.inv(rows.T @ rows / unexplained**2 + np.eye(rows.shape[1]) / EFFECT**2)
+    effect = max(EFFECT, float(np.std(logs)))  # where speeds differ much, some effects are large
+    covariance = np.linalg.inv(rows.T @ rows / unexplained**2 + np.eye(rows.shape[1]) / effect**2)
     return Effects(covariance @ rows.T @ logs / unexplained**2, np.linalg.cholesky(covariance))
 
 
