@@ -59,11 +59,12 @@ class Look(Run):
         return checked
 
     def contract(self) -> Checked:
-        self.open.enter_context(self.turn)
+        """The profiler that watches takes seconds to start, in which the device does nothing."""
         self.trial = self.against(self.beside)
         return contract(self.trial)
 
     def development(self) -> Checked:
+        self.open.enter_context(self.turn)
         return development(self.begun(), DRAWS)
 
     def timing(self) -> Checked:
@@ -92,8 +93,9 @@ def preview(
 ) -> Preview:
     """Look at the candidate in `source`, timed against the `parent` candidate or else the stock op.
 
-    PASS says that nothing was found wrong, however fast it is. `turn` is held from the first answer that is judged on;
-    before that, processes start and compile. Raises QrprofError where a captured matrix of the task is gone.
+    PASS says that nothing was found wrong, however fast it is. `turn` is held once the contract is kept; before that,
+    processes start and compile, and a few calls are watched. Raises QrprofError where a captured matrix of the task is
+    gone.
     """
     with few_threads(task), ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="qrprof-gate-")))
