@@ -43,9 +43,12 @@ class Source:
     place: tuple[str, ...] = ()
     own: bool = False
 
-    def at(self, *keys: str) -> str:
+    def at(self, keys: Sequence[str]) -> str:
         """The file and the line of these keys."""
         return f"{self.path}, line {line_of(self.text, (*self.place, *keys))}"
+
+    def error(self, keys: Sequence[str], text: str) -> QrprofError:
+        return QrprofError(f"{self.at(keys)}: {text}", Exit.USAGE)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Setting:
     command: tuple[str, ...]
     option: click.Option
     value: Any
-    origin: str
+    source: Source
+    keys: tuple[str, ...]  # in the source
 
 
 # --- files
@@ -69,12 +73,17 @@ def sources(here: Path) -> list[Source]:
     """The files that hold in the folder `here`; a later one goes before. Raises QrprofError (exit code 2)."""
     own = own_file()
     found = [Source(own, text, parsed(own, text), own=True)] if (text := read(own)) is not None else []
-    project = project_source(here, Path.home())
+    project = project_source(here, home())
     return [*found, project] if project else found
 
 
-def project_source(here: Path, home: Path) -> Source | None:
-    """The nearest file with settings, from `here` upwards to `home` or the root."""
+def home() -> Path:
+    """A folder that is not there, where the user has none."""
+    return Path(os.path.realpath(os.path.expanduser("~")))
+
+
+def project_source(here: Path, last: Path) -> Source | None:
+    """The nearest file with settings, from `here` upwards to `last` or the root."""
     for folder in (here, *here.parents):
         for name, place in PROJECT:
             text = read(folder / name)
@@ -83,9 +92,11 @@ def project_source(here: Path, home: Path) -> Source | None:
             tables: Any = parsed(folder / name, text)
             for key in place:
                 tables = tables.get(key, {}) if isinstance(tables, dict) else {}
+            if not isinstance(tables, dict):
+                raise QrprofError(f"{folder / name}: {'.'.join(place)} must be a table", Exit.USAGE)
             if tables or not place:
-                return Source(folder / name, text, table(tables, f"{folder / name}: {'.'.join(place)}"), place)
-        if folder == home:
+                return Source(folder / name, text, tables, place)
+        if folder == last:
             break
     return None
 
@@ -163,10 +174,8 @@ def check_tables(source: Source, names: Iterable[str]) -> None:
     known = [name for name in names if name not in FIXED]
     for name in source.tables:
         if name not in known and not (source.own and name in APART):
-            raise QrprofError(
-                f"{source.at(name)}: no command whose options can be set is called {name!r}; {near(name, known)}",
-                Exit.USAGE,
-            )
+            hint = near(name, known)
+            raise source.error([name], f"no command whose options can be set is called {name!r}; {hint}")
 
 
 def settings(source: Source, name: str, command: click.Command) -> Iterator[Setting]:
@@ -179,19 +188,21 @@ def settings_below(
     source: Source, keys: tuple[str, ...], found: Any, words: tuple[str, ...], command: click.Command
 ) -> Iterator[Setting]:
     """Those of the table `found` at `keys`, which is that of the command called by `words`."""
+    if not isinstance(found, dict):
+        raise source.error(keys, f"{keys[-1]} must be a table: a line [NAME], then lines such as steps = 5")
     below = command.commands if isinstance(command, click.Group) else {}
     options = options_of(command)
-    for key, value in table(found, f"{source.at(*keys)}: {keys[-1]}").items():
-        word, origin = key.replace("_", "-"), source.at(*keys, key)
+    for key, value in found.items():
+        word, place = key.replace("_", "-"), (*keys, key)
         if word in below:
-            yield from settings_below(source, (*keys, key), value, (*words, word), below[word])
-        elif word in options:
-            permit(source, word, options[word], origin)
-            check_value(options[word], value, f"{origin}: {key}")
-            yield Setting(words, options[word], value, origin)
-        else:
+            yield from settings_below(source, place, value, (*words, word), below[word])
+        elif word not in options:
             hint = near(word, [*options, *below])
-            raise QrprofError(f"{origin}: `qrprof {' '.join(words)}` has no option {key!r}; {hint}", Exit.USAGE)
+            raise source.error(place, f"`qrprof {' '.join(words)}` has no option {key!r}; {hint}")
+        elif why := refused(source, word, options[word]) or misfit(options[word], value):
+            raise source.error(place, f"{key} {why}")
+        else:
+            yield Setting(words, options[word], value, source, place)
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:
@@ -203,32 +214,30 @@ def long_name(option: click.Option) -> str:
     return next(name for name in option.opts if name.startswith("--")).removeprefix("--")
 
 
-def permit(source: Source, name: str, option: click.Option, origin: str) -> None:
-    """Raises QrprofError (exit code 2) for an option that this file may not set."""
+def refused(source: Source, name: str, option: click.Option) -> str | None:
+    """Why this file may not set an option."""
     if name in EACH_TIME:
-        raise QrprofError(
-            f"{origin}: --{name} is to be said each time; no file and no variable says it beforehand", Exit.USAGE
-        )
-    harmless = name in FROM_A_PROJECT and not isinstance(option.type, click.Path)
-    if not source.own and not harmless:
-        raise QrprofError(
-            f"{origin}: --{name} is not taken from a project's file, since a stranger's folder could have qrprof run, "
-            f"send or write something by it; give it each time, or keep it in {own_file()}",
-            Exit.USAGE,
-        )
+        return "is to be said each time; no file and no variable says it beforehand"
+    if source.own or (name in FROM_A_PROJECT and not isinstance(option.type, click.Path)):
+        return None
+    return (
+        "is not taken from a project's file, since a stranger's folder could have qrprof run, send or write something "
+        f"by it; give --{name} each time, or keep it in {own_file()}"
+    )
 
 
-def check_value(option: click.Option, value: Any, what: str) -> None:
-    """Raises QrprofError (exit code 2) for a value of another type, or one that the option refuses."""
+def misfit(option: click.Option, value: Any) -> str | None:
+    """Why an option cannot be this value: it is of another type, or the option does not take it."""
     kind, types = kind_of(option)
     several = option.multiple or option.nargs != 1
     values = value if several and isinstance(value, list) else [value]
     if several != isinstance(value, list) or not all(type(one) in types for one in values):
-        raise QrprofError(f"{what} must be {f'a list, each {kind}' if several else kind}", Exit.USAGE)
+        return f"must be {f'a list, each {kind}' if several else kind}"
     try:
         option.type_cast_value(click.Context(click.Command(None)), value)
     except click.BadParameter as error:
-        raise QrprofError(f"{what}: {error.message}", Exit.USAGE) from None
+        return f"cannot be {value}: {error.message}"
+    return None
 
 
 def kind_of(option: click.Option) -> tuple[str, tuple[type, ...]]:
@@ -240,12 +249,6 @@ def kind_of(option: click.Option) -> tuple[str, tuple[type, ...]]:
     if isinstance(option.type, click.types.FloatParamType):
         return "a number", (int, float)
     return "text", (str,)
-
-
-def table(found: Any, what: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise QrprofError(f"{what} must be a table: a line [NAME], then lines such as steps = 5", Exit.USAGE)
-    return found
 
 
 def near(word: str, known: Sequence[str]) -> str:

@@ -11,7 +11,9 @@ from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.tui.configuration import (
     FIXED,
+    Setting,
     default_map,
+    home,
     near,
     options_of,
     own_file,
@@ -57,14 +59,8 @@ def show(ctx: click.Context, wanted: str | None, as_json: bool) -> int:
     if as_json:
         write_json({"settings": [row._asdict() | {"value": plain(row.value)} for row in found]})
     else:
-        write(
-            [
-                table(
-                    COLUMNS,
-                    [(row.command, f"--{row.option}", name(text(row.value)), name(row.origin)) for row in found],
-                )
-            ]
-        )
+        cells = [(row.command, f"--{row.option}", name(text(row.value)), name(row.origin)) for row in found]
+        write([table(COLUMNS, cells)])
     return Exit.OK
 
 
@@ -72,7 +68,7 @@ def show(ctx: click.Context, wanted: str | None, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def path(as_json: bool) -> int:
     """Show which files are read: your own, and the nearest one of a project."""
-    own, project = own_file(), project_source(Path.cwd(), Path.home())
+    own, project = own_file(), project_source(Path.cwd(), home())
     if as_json:
         write_json({"own": str(own), "own_exists": own.is_file(), "project": str(project.path) if project else None})
     else:
@@ -89,11 +85,11 @@ def rows(cli: click.Group, word: str, known: Iterable[str]) -> Iterator[Row]:
     assert found is not None
     by_files = set_by_files(word, found, known, Path.cwd())
     top.default_map = default_map(by_files)
-    yield from rows_below(top, found, (word,), {(*one.command, str(one.option.name)): one.origin for one in by_files})
+    yield from rows_below(top, found, (word,), {(*one.command, str(one.option.name)): one for one in by_files})
 
 
 def rows_below(
-    above: click.Context, found: click.Command, words: tuple[str, ...], origins: Mapping[tuple[str, ...], str]
+    above: click.Context, found: click.Command, words: tuple[str, ...], by_files: Mapping[tuple[str, ...], Setting]
 ) -> Iterator[Row]:
     ctx = found.make_context(words[-1], [], parent=above, resilient_parsing=True)  # nothing must be given
     for long, option in options_of(found).items():
@@ -102,10 +98,11 @@ def rows_below(
             option.type_cast_value(ctx, option.value_from_envvar(ctx))
             origin = f"${option.envvar}"
         elif source is ParameterSource.DEFAULT_MAP:
-            origin = origins[(*words, str(option.name))]
+            setting = by_files[(*words, str(option.name))]
+            origin = setting.source.at(setting.keys)
         yield Row(" ".join(words), long, ctx.params[str(option.name)], origin)
     for word, one in found.commands.items() if isinstance(found, click.Group) else ():
-        yield from rows_below(ctx, one, (*words, word), origins)
+        yield from rows_below(ctx, one, (*words, word), by_files)
 
 
 def plain(value: Any) -> Any:
