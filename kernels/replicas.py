@@ -4,6 +4,7 @@ They compare what they would run through the store of the process group, when it
 swaps are installed. All ranks do either; a rank that does not is missed for WAIT, and then all run stock.
 """
 
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,9 @@ import torch.distributed as dist
 
 WAIT = timedelta(seconds=60)
 
-_agreed_in: Any = None  # the process group in which the ranks agreed; another one has not agreed
+# The process group in which the ranks agreed, as a weak reference: another one has not agreed, and one that is kept
+# longer than the program keeps it may end the process while its threads run.
+_agreed_in: Callable[[], Any] = lambda: None
 _rounds = 0
 
 
@@ -23,7 +26,7 @@ def several() -> bool:
 
 def agreed() -> bool:
     """Whether this process may swap: it is alone, or its ranks agreed."""
-    return not several() or _agreed_in is dist.group.WORLD
+    return not several() or _agreed_in() is dist.group.WORLD
 
 
 def agree(own: str) -> bool:
@@ -45,7 +48,7 @@ def agree(own: str) -> bool:
     except RuntimeError:  # a rank did not come
         vote = "off"
     decided = store.compare_set(f"{name}/decision", "", vote) == b"on"
-    _agreed_in = dist.group.WORLD if decided else None
+    _agreed_in = weakref.ref(dist.group.WORLD) if decided else lambda: None
     return decided
 
 

@@ -116,3 +116,32 @@ def test_another_device_than_the_current_one() -> None:
     Q, R = torch.linalg.qr(A)
     assert Q.device == A.device
     torch.testing.assert_close(Q @ R, A, rtol=1e-3, atol=1e-3)
+
+
+def test_a_shadow_waits_for_nothing_and_leaves_every_bit() -> None:
+    kernels.uninstall()
+    A = matrices(20, 32, 32)
+    expected = torch.linalg.qr(A)
+    kernels.install(mode=Mode("shadow", check_every=1))
+    torch.linalg.qr(A)  # which compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        got = torch.linalg.qr(A)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+    found = report()
+    assert (found.hits, found.shadowed, found.checked, found.failed) == (0, 2, 2, 0)
+    assert found.difference is not None
+    assert found.difference < 1e-3
+    assert None not in (found.p50_ns, found.stock_p50_ns)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.linalg.qr(A)
+    assert report().fallbacks == {"a graph is captured": 1}
+
+
+def test_times_of_the_calls_that_are_checked() -> None:
+    torch.linalg.qr(matrices(20, 32, 32))
+    assert report().p50_ns is not None
