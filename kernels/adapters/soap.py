@@ -6,6 +6,7 @@ take the places of the old ones. A refresh while a parameter's state is made is 
 """
 
 import functools
+import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -13,7 +14,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from qrprof.kernels.adapters import Adapter, Attached
 from qrprof.kernels.adapters.methods import Method, when_imported
@@ -77,27 +77,33 @@ def get_orthogonal_matrix_qr(of: type, own: Method) -> Method:
         places = [i for i, gram in enumerate(state["GG"]) if len(gram)]
         if waiting is None or not all(waiting.takes(state["GG"][i]) for i in places):
             return own(self, state, *args, **kwargs)
-        with PutOff(state["Q"][i] for i in places) as noted:
-            bases = own(self, state, *args, **kwargs)
-        for i, matrix in zip(places, noted.matrices, strict=True):
+        noting = Noting(state["Q"][i] for i in places)
+        names = own.__globals__ | {"torch": noting}
+        bases = types.FunctionType(own.__code__, names, own.__name__, own.__defaults__)(self, state, *args, **kwargs)
+        for i, matrix in zip(places, noting.matrices, strict=True):
             waiting.add(matrix, (bases, i))
         return bases
 
     return put_off
 
 
-class PutOff(TorchFunctionMode):
-    """Inside, linalg.qr notes its matrix and returns the next of `stand_ins` for Q."""
+class Noting:
+    """Stands in for `torch` in the package's method: linalg.qr notes its matrix and returns the next of `stand_ins`.
+
+    A TorchFunctionMode would cost each other call of that method some us.
+    """
 
     def __init__(self, stand_ins: Iterator[Tensor]) -> None:
         self.stand_ins = stand_ins
         self.matrices: list[Tensor] = []
+        self.linalg = self
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not torch.linalg.qr:
-            return func(*args, **kwargs or {})
-        self.matrices.append(args[0])
+    def qr(self, matrix: Tensor) -> tuple[Tensor, None]:
+        self.matrices.append(matrix)
         return next(self.stand_ins), None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
 
 
 class Waiting:
