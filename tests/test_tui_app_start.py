@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tui_optimizations import add_course
 from tui_runs import Driver, add_example, app_on, calm, play
 
 from qrprof.tui.cli import run
@@ -41,7 +42,7 @@ async def main():
     async with app.run_test() as pilot:
         while not app.bottlenecks.ready:
             await pilot.pause(0.02)
-        for key in "2341":
+        for key in "23451":
             await pilot.press(key)
             await app.workers.wait_for_complete()
             await pilot.pause()
@@ -63,6 +64,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_first_frame_needs_no_heavy_package_and_no_view_needs_torch(root: Path) -> None:
     folder = add_example(root)
+    add_course(root)
     done = subprocess.run([sys.executable, "-c", IMPORTED, folder], capture_output=True, text=True, check=True)
     before, after = json.loads(done.stdout.splitlines()[-1])
     assert before == []

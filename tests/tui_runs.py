@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from textual.message import Message
 from textual.pilot import Pilot
 
 from qrprof.profiler.store import FOLDER
@@ -32,6 +33,8 @@ CHARACTERS: Final = {
     ":": "colon",
     ".": "full_stop",
     "/": "slash",
+    '"': "quotation_mark",
+    ",": "comma",
     "?": "question_mark",
     "+": "plus",
     "-": "minus",
@@ -111,13 +114,15 @@ class Driver:
         await self.press(*text)
 
     async def settle(self) -> None:
-        """Wait for what was asked for: workers, their messages, and the screen."""
+        """Wait for what was asked for: workers, their messages, and the screen; not for an optimizer's process."""
         for _ in range(3):
-            await self.app.workers.wait_for_complete()
+            workers = [worker for worker in self.app.workers if worker.group != "process"]
+            if workers:  # of none it would wait for all
+                await self.app.workers.wait_for_complete(workers)
             await self.pilot.pause()
 
-    async def until(self, reached: Callable[[], bool]) -> None:
-        for _ in range(500):
+    async def until(self, reached: Callable[[], bool], looks: int = 500) -> None:
+        for _ in range(looks):
             if reached():
                 return await self.settle()
             await self.pilot.pause(0.02)
@@ -152,11 +157,16 @@ class Driver:
         return [row[place] for row in shown.rows]
 
 
-def play(app: QrprofApp, script: Callable[[Driver], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
-    """Run the app on a terminal of this size, and the script once what it opens is shown."""
+def play(
+    app: QrprofApp,
+    script: Callable[[Driver], Awaitable[None]],
+    size: tuple[int, int] = (80, 24),
+    hook: Callable[[Message], None] | None = None,
+) -> None:
+    """Run the app on a terminal of this size, and the script once what it opens is shown; `hook` sees all messages."""
 
     async def run() -> None:
-        async with app.run_test(size=size, notifications=True) as pilot:
+        async with app.run_test(size=size, notifications=True, message_hook=hook) as pilot:
             driver = Driver(app, pilot)
             view = app.view
             if view:

@@ -229,11 +229,11 @@ class Journal:
         with self.written() as connection:
             keep_events(connection, optimization, events)
 
-    def events(self, optimization: str) -> list[Event]:
-        """All, oldest first."""
-        query = "SELECT kind, record, at FROM optimizer_events WHERE optimization = ? ORDER BY id"
+    def events(self, optimization: str, seen: int = 0) -> list[Event]:
+        """All but the first `seen`, oldest first."""
+        query = "SELECT kind, record, at FROM optimizer_events WHERE optimization = ? ORDER BY id LIMIT -1 OFFSET ?"
         with self.connect() as connection:
-            rows = connection.execute(query, (optimization,)).fetchall()
+            rows = connection.execute(query, (optimization, seen)).fetchall()
         return [Event(row["kind"], json.loads(row["record"]), row["at"]) for row in rows]
 
     def add_hint(self, optimization: str, text: str) -> None:

@@ -2,14 +2,22 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from qrprof.tui.app.session import NOTHING, Selection
 
 BOTTLENECKS, TIMELINE, LAUNCHES, PANELS = "bottlenecks", "timeline", "launches", "panels"
-RUN_VIEWS: Final = (BOTTLENECKS, TIMELINE, LAUNCHES, PANELS)  # what can be seen of a run
-TABLES: Final = (BOTTLENECKS, LAUNCHES, PANELS)
+OPTIMIZER: Final = "optimizer"
+PROFILE: Final = (BOTTLENECKS, TIMELINE, LAUNCHES, PANELS)  # what can be seen of a run
+RUN_VIEWS: Final = (*PROFILE, OPTIMIZER)
+TABLES: Final = (BOTTLENECKS, LAUNCHES, PANELS, OPTIMIZER)
 START: Final = "start"  # shown while there is no run
+
+
+# The optimizer's process that this window started.
+Process = Literal["", "starts", "runs", "paused", "gone"]
+# The optimization that is shown; "": there is none.
+Course = Literal["", "open", "ended", "replay"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,8 @@ class State:
     filter: str = ""
     place: str | None = None  # file:line of what is selected
     others: int = 0  # runs to compare with
+    process: Process = ""
+    course: Course = ""
 
 
 Enabled = Callable[[State], str | None]  # the reason why not; None: it can be done
@@ -41,6 +51,40 @@ def has_others(state: State) -> str | None:
 
 def has_place(state: State) -> str | None:
     return None if state.place else "no source line is known for this row"
+
+
+def has_op(state: State) -> str | None:
+    if state.process not in ("", "gone"):
+        return "an optimizer runs already; view 5 shows it"
+    if not state.selection.key:
+        return "select an op first"
+    return "select an op: this is a gap" if state.selection.key.startswith("gap:") else None
+
+
+def has_process(state: State) -> str | None:
+    return None if state.process not in ("", "gone") else "no optimizer of this window runs; o starts one"
+
+
+def can_pause(state: State) -> str | None:
+    if state.course == "replay":
+        return None
+    return "it has not begun yet" if state.process == "starts" else has_process(state)
+
+
+def has_course(state: State) -> str | None:
+    return None if state.course else "there is no optimization yet; o starts one"
+
+
+def can_replay(state: State) -> str | None:
+    return "it goes on: it is shown as it comes" if state.process == "runs" else has_course(state)
+
+
+def is_open(state: State) -> str | None:
+    return "it has ended; R goes on with it" if state.course == "ended" else has_course(state)
+
+
+def can_resume(state: State) -> str | None:
+    return "an optimizer runs already" if state.process not in ("", "gone") else has_course(state)
 
 
 def has_filter(state: State) -> str | None:
@@ -72,6 +116,7 @@ GENERAL: Final = (
     Action("timeline", "2", "timeline", "Show what ran when, and the gaps"),
     Action("launches", "3", "launches", "Show what launching costs"),
     Action("panels", "4", "panels", "Show QR calls by block column and phase"),
+    Action("optimizer", "5", "optimizer", "Show what optimizations try, live and as they were"),
     Action("down", "j", "down", "Go to the next row (also the arrow keys)", TABLES, has_rows),
     Action("up", "k", "up", "Go to the row before", TABLES, has_rows),
     Action("first", "g", "first", "Go to the first row", TABLES, has_rows),
@@ -87,7 +132,7 @@ GENERAL: Final = (
     Action("next", "n", "next hit", "Go to the next row that the filter keeps", enabled=has_filter),
     Action("previous", "N", "previous hit", "Go to the row before that the filter keeps", enabled=has_filter),
     Action("clear", "escape", "clear", "Close what is open, then drop the filter and the what-if"),
-    Action("compare", "c", "compare", "Compare with another run, or stop comparing", enabled=has_others, footer=True),
+    Action("compare", "c", "compare", "Compare with another run, or stop comparing", PROFILE, has_others, footer=True),
     Action("copy_row", "y", "copy row", "Copy the row as tab-separated text", enabled=has_rows),
     Action("copy_view", "Y", "copy view", "Copy what the view shows as a Markdown table", enabled=has_rows),
     Action("export", "x", "export", "Write what the view shows to a .csv, .json or .svg file", enabled=has_rows),
@@ -162,6 +207,34 @@ OF_LAUNCHES: Final = (
 
 OF_PANELS: Final[tuple[Action, ...]] = ()
 
+OF_OPTIMIZER: Final = (
+    Action(
+        "optimize",
+        "o",
+        "optimize",
+        "Search for a faster kernel for the op selected; its budget is asked first",
+        (*PROFILE, OPTIMIZER),
+        has_op,
+        footer=True,
+    ),
+    Action(
+        "pause",
+        "space",
+        "pause/go on",
+        "Pause after the evaluation under way, or go on; in a replay too",
+        (OPTIMIZER,),
+        can_pause,
+        footer=True,
+    ),
+    Action("cancel", "c", "cancel", "End what runs; all is kept", (OPTIMIZER,), has_process, footer=True),
+    Action("hint", "i", "hint", "Type what a model should try next", (OPTIMIZER,), is_open),
+    Action(
+        "log", "l", "log", "Show the last events, and what the process printed", (OPTIMIZER,), has_course, footer=True
+    ),
+    Action("replay", "p", "replay", "Play its events again, at a speed that you type", (OPTIMIZER,), can_replay),
+    Action("resume", "R", "resume", "Go on with this optimization, with what is left", (OPTIMIZER,), can_resume),
+)
+
 ACTIONS: Final[tuple[Action, ...]] = (
     *OF_START,
     *GENERAL,
@@ -169,6 +242,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *OF_TIMELINE,
     *OF_LAUNCHES,
     *OF_PANELS,
+    *OF_OPTIMIZER,
     *CLOSING,
 )
 

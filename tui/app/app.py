@@ -1,6 +1,5 @@
 """The app: the views of a run, one selection for all of them, and the keys of the table of actions."""
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,25 +17,33 @@ from qrprof.profiler.store import find_run
 from qrprof.tui.app import chrome
 from qrprof.tui.app.actions import ACTIONS, RUN_VIEWS, START, Action, State
 from qrprof.tui.app.aside import aside
-from qrprof.tui.app.bar import FIND, SAVE, TRACE, WHAT_IF, Bar
-from qrprof.tui.app.export import export, markdown, tsv
+from qrprof.tui.app.bar import Bar, Question
 from qrprof.tui.app.glyphs import Glyphs
-from qrprof.tui.app.outside import editor_command, run_suspended, to_local_clipboard, trace_command
+from qrprof.tui.app.outside import run_suspended, trace_command
 from qrprof.tui.app.session import NOTHING, Selection, Session
-from qrprof.tui.app.shell import Shell
+from qrprof.tui.app.sharing import Sharing
 from qrprof.tui.app.state import Kept
-from qrprof.tui.app.views import Selected, Shown, View
+from qrprof.tui.app.views import Selected, View
 from qrprof.tui.app.views.bottlenecks import Bottlenecks
+from qrprof.tui.app.views.choice import Choice
 from qrprof.tui.app.views.compare import RunChooser, runs_beside
 from qrprof.tui.app.views.launches import LaunchesView
+from qrprof.tui.app.views.optimizer import OptimizerView
 from qrprof.tui.app.views.panels import PanelsView
 from qrprof.tui.app.views.start import EXAMPLE, Start
 from qrprof.tui.app.views.timeline import TimelineView
 
+FIRST_BUDGET: Final = "--budget 30min,40evals"
+LONGEST_NAME: Final = 24  # cells of an op's name before what is typed
+LEAVING: Final = {
+    "stay": "Stay",
+    "detach": "Leave, and let it go on",
+    "stop": "Stop it, and leave",
+}
 SMALLEST: Final = (60, 16)  # columns and lines
 
 
-class QrprofApp(Shell):
+class QrprofApp(Sharing):
     """Shows a run of the working folder `root`, or the start screen where `session` is None."""
 
     TITLE = "qrprof"
@@ -69,7 +76,8 @@ class QrprofApp(Shell):
         self.filter_text = kept.filter
         self.first_view = kept.view if kept.view in RUN_VIEWS else RUN_VIEWS[0]
         self.bottlenecks = Bottlenecks(self.glyphs, kept.sort)
-        further = (TimelineView(self.glyphs), LaunchesView(self.glyphs), PanelsView(self.glyphs))
+        self.optimizer = OptimizerView(self.glyphs, root)
+        further = (TimelineView(self.glyphs), LaunchesView(self.glyphs), PanelsView(self.glyphs), self.optimizer)
         self.panes: dict[str, View[Any]] = {view.VIEW: view for view in (self.bottlenecks, *further)}
 
     def kept(self) -> Kept:
@@ -123,7 +131,7 @@ class QrprofApp(Shell):
         lines = {part: screen.query_one(f"#{part}", Static) for part in ("header", "tabs", "status", "keys")}
         title = f"run {self.session.title()}" if self.session else f"qrprof in {self.root}"
         lines["header"].update(self.glyphs.middle(title, width))
-        lines["tabs"].update(chrome.tabs((one for one in self.possible() if one.id in RUN_VIEWS), self.shown))
+        lines["tabs"].update(chrome.tabs((one for one in self.possible() if one.id in RUN_VIEWS), self.shown, width))
         status = self.status_line()
         lines["status"].update(self.glyphs.middle(status, width))
         lines["status"].set_class(bool(status), "-said")
@@ -172,6 +180,10 @@ class QrprofApp(Shell):
         self.other = None
         self.say(message.problem, problem=True)
 
+    @on(View.Said)
+    def said(self, message: View.Said) -> None:
+        self.say(message.text, problem=message.problem)
+
     @on(View.Changed)
     def changed(self) -> None:
         self.refresh_lines()
@@ -191,6 +203,8 @@ class QrprofApp(Shell):
             filter=self.filter_text,
             place=view.place() if view and view.ready else None,
             others=len(self.others),
+            process=self.optimizer.process_state(),
+            course=self.optimizer.course_state(),
         )
 
     def doer(self, action: Action) -> DOMNode:
@@ -211,30 +225,26 @@ class QrprofApp(Shell):
     def action_panels(self) -> None:
         self.open_view("panels")
 
+    def action_optimizer(self) -> None:
+        self.open_view("optimizer")
+
     def action_find(self) -> None:
-        self.ask(FIND, "filter", self.filter_text, "a part of a name, kind:gap, share>2")
+        hint = "a part of a name, kind:gap, share>2"
+        self.ask(Question("filter", self.filter_text, hint, typed=self.set_filter))
 
     def action_what_if(self) -> None:
-        self.ask(WHAT_IF, "what if", self.bottlenecks.what_if, "linalg_qr=4x launch=0 gap:data=0")
+        hint = "linalg_qr=4x launch=0 gap:data=0"
+        self.ask(Question("what if", self.bottlenecks.what_if, hint, typed=self.bottlenecks.suppose))
 
-    def ask(self, purpose: str, label: str, text: str, hint: str) -> None:
-        self.query_one(Bar).ask(purpose, label, text, hint)
+    def ask(self, question: Question) -> None:
+        self.query_one(Bar).ask(question)
 
-    @on(Bar.Typed)
-    def typed(self, message: Bar.Typed) -> None:
-        if message.purpose == FIND:
-            self.set_filter(message.text)
-        elif message.purpose == WHAT_IF:
-            self.bottlenecks.suppose(message.text)
-        if message.done:
-            self.close_bar()
-            if message.purpose == SAVE:
-                self.save(message.text)
-            elif message.purpose == TRACE:
-                self.trace(message.text)
+    @on(Bar.Wanted)
+    def wanted(self, message: Bar.Wanted) -> None:
+        self.ask(message.question)
 
-    def close_bar(self) -> None:
-        self.query_one(Bar).close()
+    @on(Bar.Closed)
+    def bar_closed(self) -> None:
         if self.view:
             self.view.focus_content()
 
@@ -246,15 +256,8 @@ class QrprofApp(Shell):
 
     def action_clear(self) -> None:
         """Close the bar with what was typed in it; else what the view has open; else drop the filter."""
-        dropped = self.query_one(Bar).purpose
-        if dropped:
-            self.close_bar()
-        elif not (self.view and self.view.close()):
-            dropped = FIND
-        if dropped == FIND:
+        if not self.query_one(Bar).drop() and not (self.view and self.view.close()):
             self.set_filter("")
-        elif dropped == WHAT_IF:
-            self.bottlenecks.suppose("")
 
     # --- runs
 
@@ -292,7 +295,7 @@ class QrprofApp(Shell):
         self.open_view(self.shown)
 
     def action_trace(self) -> None:
-        self.ask(TRACE, "qrprof trace", "", "SCRIPT and its arguments")
+        self.ask(Question("qrprof trace", "", "SCRIPT and its arguments", done=self.trace))
 
     def trace(self, text: str) -> None:
         """Trace a script on the person's terminal, then open its run."""
@@ -307,46 +310,39 @@ class QrprofApp(Shell):
         except (QrprofError, OSError, ValueError) as error:
             self.say(f"not traced: {error}", problem=True)
 
-    # --- what is shown, elsewhere
+    # --- the optimizer
 
-    def table(self) -> Shown:
-        return self.view.table() if self.view else Shown([], [])
-
-    def action_copy_row(self) -> None:
-        row = self.view.row() if self.view else None
-        if row is None:
-            self.say("no row is selected")
-        else:
-            self.copy(tsv(row), "the row")
-
-    def action_copy_view(self) -> None:
-        self.copy(markdown(self.table()), f"the {self.shown} view")
-
-    def copy(self, text: str, what: str) -> None:
-        self.copy_to_clipboard(text)
-        self.say(f"copied {what}, {len(text)} characters (some terminals refuse to be asked)")
-        self.run_worker(lambda: to_local_clipboard(text), thread=True, exit_on_error=False)
-
-    def action_export(self) -> None:
-        self.picture = self.export_screenshot(title=f"qrprof {self.shown}")
-        self.ask(SAVE, "export to", f"qrprof-{self.shown}.csv", "a file that ends in .csv, .json or .svg")
-
-    def save(self, text: str) -> None:
-        path = self.root / Path(text.strip()).expanduser()
-        try:
-            export(path, self.table(), self.picture)
-        except QrprofError as error:
-            self.say(str(error), problem=True)
-        else:
-            self.say(f"wrote {path}")
-
-    def action_edit(self) -> None:
-        place = (self.view.place() if self.view else None) or ""
-        command = editor_command(place, os.environ)
-        if command is None:
-            self.copy(place, f"{place}, since $EDITOR is not set")
+    def action_optimize(self) -> None:
+        session, key = self.session, self.selection.key
+        if session is None or key is None:
             return
-        try:
-            run_suspended(self, command, self.root, wait=False)
-        except (SuspendNotSupported, OSError) as error:
-            self.copy(place, f"{place}, since {command[0]} cannot be started ({error})")
+        words = [str(session.folder), "--rank", str(session.number), "--target", key]
+        label = f"optimize {self.glyphs.middle(key, LONGEST_NAME)}"
+        hint = "options of `qrprof optimize`"
+        self.ask(Question(label, FIRST_BUDGET, hint, done=lambda text: self.optimize(words, text)))
+
+    def optimize(self, words: list[str], text: str) -> None:
+        options = self.optimizer.split(text)
+        if options is not None:
+            self.open_view("optimizer")
+            self.optimizer.begin([*words, *options])
+
+    async def action_quit(self) -> None:
+        """Leave; while an optimizer of this window runs, ask what is to become of it."""
+        if self.optimizer.process_state() in ("", "gone"):
+            self.exit()
+        else:
+            self.push_screen(Choice("An optimizer runs", LEAVING), self.leave)
+
+    def leave(self, how: str | None) -> None:
+        if how == "detach":
+            printed = self.optimizer.runner.printed if self.optimizer.runner else ""
+            self.exit(message=f"the optimizer goes on; what it prints is in {printed}")
+        elif how == "stop":
+            self.say("ending the optimizer; all is kept")
+            self.run_worker(self.stop(), exit_on_error=False)
+
+    async def stop(self) -> None:
+        if self.optimizer.runner:
+            await aside(self.optimizer.runner.end)
+        self.exit()

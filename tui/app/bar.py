@@ -1,15 +1,33 @@
-"""The line in which a filter, a what-if or a file's name is typed."""
+"""The line in which a filter, a what-if, a command's options or a file's name is typed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
-FIND, WHAT_IF, SAVE, TRACE = "find", "what_if", "save", "trace"  # what is asked for
+Hear = Callable[[str], None]
+
+
+def ignore(text: str) -> None:
+    """Whoever asked waits for the end."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """`done` hears what stands there at enter; `typed` what does as it changes, and "" where it is dropped."""
+
+    label: str
+    text: str  # to begin with
+    hint: str  # shown while nothing stands there
+    done: Hear = ignore
+    typed: Hear = ignore
 
 
 class Bar(Horizontal):
-    """Hidden until `ask` opens it for a `purpose`; what is typed is posted as it changes."""
+    """Hidden until `ask` opens it."""
 
     DEFAULT_CSS = """
     Bar { height: 1; display: none; background: $panel; }
@@ -18,14 +36,17 @@ class Bar(Horizontal):
     Bar > Input { width: 1fr; background: $panel; }
     """
 
-    class Typed(Message):
-        """`done`: enter was pressed."""
+    class Wanted(Message):
+        """A view has a question."""
 
-        def __init__(self, purpose: str, text: str, *, done: bool) -> None:
+        def __init__(self, question: Question) -> None:
             super().__init__()
-            self.purpose, self.text, self.done = purpose, text, done
+            self.question = question
 
-    purpose: str | None = None  # None: closed
+    class Closed(Message):
+        """The keys are for the view again."""
+
+    question: Question | None = None  # None: closed
 
     def compose(self) -> ComposeResult:
         yield Static("", markup=False)
@@ -33,27 +54,38 @@ class Bar(Horizontal):
         field.cursor_blink = False
         yield field
 
-    def ask(self, purpose: str, label: str, text: str, hint: str) -> None:
-        self.purpose = purpose
-        self.query_one(Static).update(label)
+    def ask(self, question: Question) -> None:
+        self.question = question
+        self.query_one(Static).update(question.label)
         field = self.query_one(Input)
         with field.prevent(Input.Changed):
-            field.value = text
-        field.placeholder = hint
-        field.cursor_position = len(text)
+            field.value = question.text
+        field.placeholder = question.hint
+        field.cursor_position = len(question.text)
         self.add_class("-open")
         field.focus()
 
     def close(self) -> None:
-        self.purpose = None
+        self.question = None
         self.remove_class("-open")
+        self.post_message(self.Closed())
+
+    def drop(self) -> bool:
+        """Close it without an answer; False where it is closed."""
+        question = self.question
+        if question is None:
+            return False
+        self.close()
+        question.typed("")
+        return True
 
     def on_input_changed(self, message: Input.Changed) -> None:
         message.stop()
-        if self.purpose:
-            self.post_message(self.Typed(self.purpose, message.value, done=False))
+        if self.question:
+            self.question.typed(message.value)
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         message.stop()
-        if self.purpose:
-            self.post_message(self.Typed(self.purpose, message.value, done=True))
+        if question := self.question:
+            self.close()
+            question.done(message.value)

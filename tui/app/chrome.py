@@ -1,6 +1,7 @@
 """The lines around a view: tabs, keys, and a status cut to the screen."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from textual.content import Content
 from textual.style import Style
@@ -8,18 +9,23 @@ from textual.style import Style
 from qrprof.tui.app.actions import Action, State
 from qrprof.tui.app.keymap import keys_of
 
+AROUND: Final = 3  # cells of a tab beside its key and its name
+CUT: Final = 4  # letters
+
 
 def button(action: Action, style: Style) -> Style:
     """The style of words that do the action when they are clicked."""
     return style + Style.from_meta({"@click": f"app.act('{action.id}')"})
 
 
-def tabs(actions: Iterable[Action], shown: str) -> Content:
-    """The views by number, that which is shown in brackets."""
+def tabs(actions: Iterable[Action], shown: str, width: int) -> Content:
+    """The views by number, that which is shown in brackets; without room the names of the others are cut."""
+    listed = list(actions)
+    room = sum(len(keys_of(one)) + len(one.label) + AROUND for one in listed) <= width
     parts = []
-    for action in actions:
+    for action in listed:
         here = action.id == shown
-        words = f"{keys_of(action)} {action.label}"
+        words = f"{keys_of(action)} {action.label if here or room else action.label[:CUT]}"
         parts.append((f"[{words}]" if here else f" {words} ", button(action, Style(bold=here, reverse=here))))
     return Content.assemble(*parts)
 

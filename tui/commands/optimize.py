@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -107,19 +107,25 @@ def command(
 
 @contextmanager
 def interrupts() -> Iterator[Control]:
-    """The first ctrl-C ends what runs, in order; a second one at once."""
+    """The first ctrl-C ends what runs, in order; a second one at once. SIGUSR1 pauses, SIGUSR2 goes on."""
     control = Control()
 
     def cancel(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before[signal.SIGINT])
         say("ending; all is kept")
         control.cancel()
 
-    before = signal.signal(signal.SIGINT, cancel)
+    heard: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
+        signal.SIGINT: cancel,
+        signal.SIGUSR1: lambda number, frame: control.pause(),
+        signal.SIGUSR2: lambda number, frame: control.go_on(),
+    }
+    before = {one: signal.signal(one, handler) for one, handler in heard.items()}
     try:
         yield control
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 # --- what is printed

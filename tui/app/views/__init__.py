@@ -65,6 +65,13 @@ class View(Vertical, Generic[Loaded]):
             super().__init__()
             self.problem = problem
 
+    class Said(Message):
+        """A sentence for the person."""
+
+        def __init__(self, text: str, *, problem: bool = False) -> None:
+            super().__init__()
+            self.text, self.problem = text, problem
+
     class Answered(Message):
         """A worker's result: `loaded`, or why there is none."""
 
@@ -105,6 +112,10 @@ class View(Vertical, Generic[Loaded]):
     def table(self) -> Shown:
         """What is shown now."""
         raise NotImplementedError
+
+    def text(self) -> str | None:
+        """What is shown instead of a table, such as a source; None: the table is what there is."""
+        return None
 
     def row(self) -> Sequence[str] | None:
         """The cells of the row selected."""
