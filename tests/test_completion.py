@@ -81,6 +81,13 @@ def test_runs_the_last_one_first(complete: Complete) -> None:
     assert complete("rank", "202601") == [RUN]
 
 
+def test_no_name_is_offered_that_a_shell_would_take_for_more(complete: Complete, folder: Path) -> None:
+    runs = folder / ".qrprof" / "runs"
+    for name in ("2026$(touch x)", "2026`x`", "2026;x", "2026 x", "2026\nx", "2026*", "--help", "2026" + 200 * "x"):
+        shutil.copytree(SMALL_RUN, runs / name)
+    assert set(complete("rank", "")) == {"20260201-090000-train", RUN}
+
+
 def test_tasks(complete: Complete) -> None:
     assert complete("gate", "--task", "") == ["softmax-1"]
 

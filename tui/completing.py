@@ -5,6 +5,7 @@ is kept in the cache folder, with the time and the size of its file.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from qrprof.profiler.events import CAUSES
 from qrprof.profiler.store import FOLDER, RUN_FILE, cache_folder, find_run, replacing, run_folders
 
 CACHE: Final = "completion.json"
-LONGEST: Final = 60  # characters of a key that is offered; what is longer is a kernel's whole name
+PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:=+-]{0,79}")  # a shell would run what is in $(...)
 PARTS: Final = ("launch", "sync", "copy", "comm", "optimizer", *(f"gap:{cause}" for cause in CAUSES))
 
 
@@ -95,7 +96,7 @@ def write_cache(found: Mapping[str, Any]) -> None:
 
 
 class Words(click.ParamType):  # type: ignore[type-arg]  # generic only for type checkers
-    """Text, of which some is known."""
+    """Text, of which some is known. What has to be quoted is not offered: it may come out of a stranger's folder."""
 
     name = "text"
 
@@ -104,7 +105,8 @@ class Words(click.ParamType):  # type: ignore[type-arg]  # generic only for type
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         with suppress(OSError, ValueError, QrprofError):  # a person sees what is wrong when the command runs
-            return [CompletionItem(word) for word in dict.fromkeys(self.known(ctx)) if word.startswith(incomplete)]
+            words = (word for word in dict.fromkeys(self.known(ctx)) if PLAIN.fullmatch(word))
+            return [CompletionItem(word) for word in words if word.startswith(incomplete)]
         return []
 
 
@@ -128,16 +130,14 @@ def ranked(ctx: click.Context) -> Iterator[str]:
     folder = find_run(Path.cwd(), None)
     for one in looked_up(Path.cwd(), listed):
         if one.prediction.run_id == folder.name and one.prediction.source == "rank":
-            yield from key(one.prediction.scenario.removesuffix("=achievable"))
+            yield short(one.prediction.scenario.removesuffix("=achievable"))
     for call in json.loads((folder / RUN_FILE).read_bytes())["linalg"]:
-        yield from key(call["op"])
+        yield short(call["op"])
 
 
-def key(name: str) -> Iterator[str]:
-    """The key without its namespace, where a person would type it."""
-    short = name.rpartition("::")[2]
-    if len(short) <= LONGEST and not set(short) & set(" <>()"):
-        yield short
+def short(name: str) -> str:
+    """A key without its namespace."""
+    return name.rpartition("::")[2]
 
 
 def parts(ctx: click.Context) -> list[str]:
