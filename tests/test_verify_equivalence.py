@@ -39,7 +39,7 @@ def run(off: float = 0.0, drift: float = 0.0, leads: bool = False, hits: int = 0
         parameters = tuple(parameter(off, forced, moved) for _ in NAMES)
         steps.append(Step(0, 4.0 * (1 + moved), f"generators {k}", hits * k, parameters))
     served = (Served("linalg_qr", "CPU", hits * len(steps), {}, 0, 0, 0),) if hits else ()
-    return Trained((NAMES,), tuple(steps), Swaps(served), 0, 0)
+    return Trained((NAMES,), tuple(steps), Swaps(served), 0, 0, "")
 
 
 STOCK = run(leads=True)

@@ -11,7 +11,7 @@ from qrprof.planner.gate.records import Interval
 from qrprof.planner.predictions import Prediction
 from qrprof.planner.verify.protocol import Round, gain_of, leak, memory_of, word
 from qrprof.planner.verify.records import Finding, Gain, Memory
-from qrprof.planner.verify.verdict import expected_of, held, of_swaps, of_times, outcome_of
+from qrprof.planner.verify.verdict import expected_of, is_held, of_swaps, of_times, outcome_of
 
 MIB = 1 << 20
 positive = st.floats(1e3, 1e9)
@@ -185,5 +185,5 @@ def test_a_promise_is_held_where_the_intervals_meet() -> None:
     )
     expected = expected_of(made_then)
     assert (expected.speedup.low, expected.speedup.high) == pytest.approx((1.25, 2))
-    assert held(expected, made(1.2, 1.25, 1.3))
-    assert not held(expected, made(1.0, 1.1, 1.2))
+    assert is_held(expected, made(1.2, 1.25, 1.3))
+    assert not is_held(expected, made(1.0, 1.1, 1.2))

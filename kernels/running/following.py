@@ -17,7 +17,7 @@ from torch import Tensor
 
 from qrprof.kernels.running import snapshot
 from qrprof.kernels.running.snapshot import norm, parameters_of
-from qrprof.kernels.running.training import ending, guarded, memory, peak, swaps
+from qrprof.kernels.running.training import ending, gpu, guarded, memory, peak, swaps
 from qrprof.kernels.running.watched import Apart, Parameter, Step, Trained
 
 SPARE = 2  # times a snapshot's size that has to be free on the disk
@@ -59,7 +59,7 @@ def install(settings: dict[str, Any]) -> None:
     seen, pid = Seen(), os.getpid()
 
     def record() -> Trained:
-        return Trained(tuple(seen.names), tuple(seen.steps), swaps(), peak(), memory())
+        return Trained(tuple(seen.names), tuple(seen.steps), swaps(), peak(), memory(), gpu())
 
     end = ending(task.file, record)
 
@@ -162,7 +162,8 @@ def names_of(parameters: list[Tensor]) -> tuple[str, ...]:
     """As the outermost module that holds them names them; a number where none does."""
     import gc
 
-    modules = [one for one in gc.get_objects() if isinstance(one, torch.nn.Module)]
+    # By type: to ask a proxy for its class may raise, and may import what it stands for.
+    modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
     inner = {id(child) for module in modules for child in module.children()}
     known = {id(p): name for module in modules if id(module) not in inner for name, p in module.named_parameters()}
     return tuple(known.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))

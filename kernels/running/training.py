@@ -113,3 +113,12 @@ def memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().total)
+
+
+def gpu() -> str:
+    """What no other GPU is called; "" on a CPU."""
+    import torch
+
+    if not uses_device():
+        return ""
+    return str(getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", ""))

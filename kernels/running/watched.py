@@ -78,6 +78,7 @@ class Trained:
     swaps: Swaps
     peak: int  # most bytes of memory held
     memory: int  # bytes that there are
+    gpu: str  # uuid of the GPU it was on; "": on a CPU
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def write(path: Path, record: Trained | Timed) -> None:
 def read_trained(path: Path) -> Trained:
     record = json.loads(path.read_text(encoding="utf-8"))
     names, steps = tuple(map(tuple, record["names"])), tuple(map(step_of, record["steps"]))
-    return Trained(names, steps, swaps_of(record), record["peak"], record["memory"])
+    return Trained(names, steps, swaps_of(record), record["peak"], record["memory"], record["gpu"])
 
 
 def read_timed(path: Path) -> Timed:

@@ -80,6 +80,6 @@ def expected_of(made: Prediction) -> Expected:
     return Expected(made.id, Interval(low, mid, high))
 
 
-def held(expected: Expected, gain: Gain) -> bool:
+def is_held(expected: Expected, gain: Gain) -> bool:
     """Whether what was measured is what was promised, as far as both are known."""
     return expected.speedup.low <= gain.speedup.high and gain.speedup.low <= expected.speedup.high

@@ -5,6 +5,7 @@ What shows that the swaps do harm ends it: times of a wrong program are of no us
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ import psutil
 from qrprof.kernels import adapters
 from qrprof.kernels.running.watched import Swaps, Timed, Trained, read_timed, read_trained
 from qrprof.kernels.swapfile import Entry
+from qrprof.planner.optimize.slots import held, slot_of
 from qrprof.planner.predictions import Prediction
 from qrprof.planner.verify.equivalence import equivalence
 from qrprof.planner.verify.processes import Ended, Leg, Program, require, run, run_all
@@ -27,13 +29,14 @@ from qrprof.planner.verify.records import (
     Verification,
 )
 from qrprof.planner.verify.traces import base_record, compared
-from qrprof.planner.verify.verdict import expected_of, held, of_swaps, of_times, outcome_of
+from qrprof.planner.verify.verdict import expected_of, is_held, of_swaps, of_times, outcome_of
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 
 SPREAD: Final = 5  # stock runs with moved inputs
-TRACED: Final = 2  # steps
-ROOM: Final = 1.5  # times its peak that a process may need
+TRACED_NS: Final = 1_000_000_000  # of steps
+MOST_TRACED: Final = 5  # steps
+ROOM: Final = 1.25  # times its peak that a process may need
 QR_OPS: Final = ("linalg_qr", "geqrf", "linalg_householder_product")
 MORE_MEMORY: Final = 1.1  # times the stock peak that are worth a note
 
@@ -55,13 +58,13 @@ class Task:
 def verify(task: Task, say: Say) -> Verification:
     """Raises QrprofError where the stock program fails, and where there is nothing to compare."""
     began = time.monotonic()
-    trained, same, findings = trains_alike(task, say)
-    rounds: list[Round] = []
-    swaps = trained
+    training = trains_alike(task, say)
+    findings, rounds, swaps = list(training.findings), list[Round](), training.swaps
     if not {one.kind for one in findings} & (HARMFUL | IDLE):
-        rounds, crash = timed_rounds(task, say)
+        with held(slot_of({"uuid": training.gpu} if training.gpu else {}), lambda: waiting(say)):
+            rounds, crash = timed_rounds(task, say)
         findings += crash
-        swaps = rounds[-1].swapped[-1].swaps if rounds else trained
+        swaps = rounds[-1].swapped[-1].swaps if rounds else swaps
     gain, memory = (gain_of(rounds), memory_of(rounds)) if rounds else (None, None)
     findings += list(of_times(gain, memory)) if rounds else []
     expected = expected_of(task.prediction) if task.prediction else None
@@ -70,13 +73,13 @@ def verify(task: Task, say: Say) -> Verification:
         outcome=outcome_of(findings, gain),
         findings=tuple(findings),
         swaps=swaps,
-        equivalence=same,
+        equivalence=training.same,
         gain=gain,
         memory=memory,
         compared=traces,
         expected=expected,
-        held=held(expected, gain) if expected and gain else None,
-        notes=tuple(notes(trained, same, memory)),
+        held=is_held(expected, gain) if expected and gain else None,
+        notes=tuple(notes(swaps, training.same, memory)),
         seconds=time.monotonic() - began,
     )
 
@@ -95,31 +98,38 @@ def ops_of(entries: Iterable[Entry]) -> tuple[str, ...]:
 # --- training
 
 
-def trains_alike(task: Task, say: Say) -> tuple[Swaps, Equivalence | None, list[Finding]]:
-    """What the swaps did in the compared steps, what these say, and what speaks against the swaps."""
+@dataclass(frozen=True)
+class Training:
+    swaps: Swaps  # what they did in the compared steps
+    same: Equivalence | None  # None: the swapped program did not get there
+    findings: tuple[Finding, ...]  # all that speaks against the swaps so far
+    gpu: str  # uuid; "": the program trains on a CPU
+
+
+def trains_alike(task: Task, say: Say) -> Training:
     say("1 of 3: the stock program, and its state after each of the first steps")
-    leader = run(task.program, training(task, "stock", None, leads=True), task.folder)
+    leader = run(task.program, watched_training(task, "stock", None, leads=True), task.folder)
     lead = read_trained(require(leader, task.program))
     if not lead.steps:
         raise QrprofError(
             f"{task.program.script} ended before an optimizer's step; there is no training to compare", Exit.USAGE
         )
-    spread = [training(task, f"moved{i}", None, seed=i) for i in range(SPREAD)]
+    spread = [watched_training(task, f"moved{i}", None, seed=i) for i in range(SPREAD)]
     at_once = processes_at_once(lead, len(spread) + 1)
     say(f"2 of 3: the swapped program, and {SPREAD} stock ones whose inputs are moved by one rounding")
-    processes = run_all(task.program, [training(task, "swapped", task.swaps), *spread], task.folder, at_once)
+    processes = run_all(task.program, [watched_training(task, "swapped", task.swaps), *spread], task.folder, at_once)
     swapped = next(processes)
     if crash := crashed(swapped):
-        return Swaps(), None, [crash]
+        return Training(Swaps(), None, (crash,), lead.gpu)
     ours = read_trained(swapped.file)
     findings = of_swaps(ours.swaps)
     if {one.kind for one in findings} & IDLE:
-        return ours.swaps, None, findings
+        return Training(ours.swaps, None, tuple(findings), lead.gpu)
     same = equivalence(lead, [read_trained(require(one, task.program)) for one in processes], ours)
-    return ours.swaps, same, [*findings, *same.findings]
+    return Training(ours.swaps, same, (*findings, *same.findings), lead.gpu)
 
 
-def training(task: Task, name: str, swaps: Path | None, leads: bool = False, seed: int | None = None) -> Leg:
+def watched_training(task: Task, name: str, swaps: Path | None, leads: bool = False, seed: int | None = None) -> Leg:
     forced = max(1, task.steps // 2)
     watch: dict[str, Any] = {
         "kind": "train",
@@ -150,15 +160,22 @@ def crashed(ended: Ended) -> Finding | None:
 # --- times
 
 
+@contextmanager
+def waiting(say: Say) -> Iterator[None]:
+    say("waiting: another qrprof measures on this device")
+    yield
+
+
 def timed_rounds(task: Task, say: Say) -> tuple[list[Round], list[Finding]]:
     """Rounds of stock, swapped, swapped, stock; none, and why, where the swapped program fails."""
     rounds = []
     for number in range(task.rounds):
         say(f"3 of 3: steps are timed, round {number + 1} of {task.rounds}: stock, swapped, swapped, stock")
         last = number == task.rounds - 1
-        legs = [timing(task, f"time{number}-{i}", i in (1, 2), traced=last and i >= 2) for i in range(4)]
         found: list[Timed] = []
-        for leg in legs:
+        for i in range(4):
+            traced = traced_steps(found[0]) if last and i >= 2 else 0
+            leg = watched_times(task, f"time{number}-{i}", i in (1, 2), traced)
             ended = run(task.program, leg, task.folder)
             if leg.swaps and (crash := crashed(ended)):
                 return [], [crash]
@@ -167,14 +184,19 @@ def timed_rounds(task: Task, say: Say) -> tuple[list[Round], list[Finding]]:
     return rounds, []
 
 
-def timing(task: Task, name: str, swapped: bool, traced: bool) -> Leg:
+def traced_steps(timed: Timed) -> int:
+    """As many as a trace of TRACED_NS holds."""
+    return max(1, min(MOST_TRACED, TRACED_NS * len(timed.steps_ns) // max(sum(timed.steps_ns), 1)))
+
+
+def watched_times(task: Task, name: str, swapped: bool, traced: int) -> Leg:
     folder = task.folder / ("B" if swapped else "A")
     folder.mkdir(exist_ok=True)
     watch = {
         "kind": "time",
         "warmup": task.warmup,
         "steps": task.steps,
-        "traced": TRACED if traced else 0,
+        "traced": traced,
         "folder": str(folder),
         "base": base_record(folder.name, task.program),
     }

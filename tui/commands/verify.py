@@ -209,7 +209,7 @@ def trained(same: Equivalence) -> str:
 
 def advice(found: Verification, entries: Sequence[Entry]) -> Iterator[str]:
     if found.outcome in ("harmful", "no difference"):
-        yield f"take them off: `qrprof swaps undo {' '.join(one.name for one in entries)}`"
+        yield "take back what does not pay: " + ", ".join(f"`qrprof swaps undo {one.name}`" for one in entries)
 
 
 def between(speedup: Interval) -> str:

@@ -1,0 +1,133 @@
+"""What a watched process keeps of a step, goes back to, and writes down; and inputs moved by one rounding."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from qrprof.kernels.running import snapshot, watched
+from qrprof.kernels.running.following import names_of
+from qrprof.kernels.running.rounding import rounded
+from qrprof.kernels.running.watched import Apart, Parameter, Served, Step, Swaps, Timed, Trained
+
+
+def trained(seed: int = 0) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """A small model after two steps of Adam."""
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(2):
+        step(model, optimizer)
+    return model, optimizer
+
+
+def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.randn(5, 4)).square().sum().backward()
+    optimizer.step()
+
+
+def kept(optimizer: torch.optim.Optimizer, folder: Path) -> snapshot.Snapshot:
+    gradients = [p.grad for p in snapshot.parameters_of(optimizer)]
+    snapshot.save(folder / "0.pt", snapshot.taken(optimizer, gradients))
+    return snapshot.load(folder / "0.pt")
+
+
+def everything(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    parameters = snapshot.parameters_of(optimizer)
+    return [t.detach().clone() for p in parameters for t in (p, *snapshot.state_of(optimizer, p))]
+
+
+def test_a_step_after_going_back_repeats_bit_for_bit(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    before = kept(optimizer, tmp_path)
+    step(model, optimizer)
+    python, first = random.random(), everything(optimizer)
+    snapshot.restore(optimizer, before)
+    step(model, optimizer)
+    assert all(map(torch.equal, first, everything(optimizer)))
+    assert random.random() == python
+
+
+def test_another_process_comes_to_where_the_first_one_was(tmp_path: Path) -> None:
+    there = kept(trained(seed=1)[1], tmp_path)
+    _, optimizer = trained(seed=2)
+    assert snapshot.apart(snapshot.taken(optimizer, there["gradients"]), there)[0].update > 0
+    snapshot.restore(optimizer, there)
+    off = snapshot.apart(snapshot.taken(optimizer, there["gradients"]), there)
+    assert off == [Apart(0.0, 0.0, 0.0)] * 4
+
+
+def test_distances_are_norms_and_those_of_states_are_fractions(tmp_path: Path) -> None:
+    _, optimizer = trained()
+    stock = kept(optimizer, tmp_path)
+    own = snapshot.taken(optimizer, [None, *stock["gradients"][1:]])
+    (p, *_) = snapshot.parameters_of(optimizer)
+    with torch.no_grad():
+        p += 3.0
+        optimizer.state[p]["exp_avg"] *= 1.5
+    off = snapshot.apart(own, stock)[0]
+    assert off.gradient == pytest.approx(float(stock["gradients"][0].norm()))  # it is missing: all of it
+    assert off.update == pytest.approx(3.0 * p.numel() ** 0.5, rel=1e-5)
+    assert off.state == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_state_of_another_form_is_infinitely_far_and_left_alone(tmp_path: Path) -> None:
+    _, optimizer = trained()
+    stock = kept(optimizer, tmp_path)
+    (p, *_) = snapshot.parameters_of(optimizer)
+    del optimizer.state[p]["exp_avg"]
+    own = snapshot.taken(optimizer, stock["gradients"])
+    assert [one.state for one in snapshot.apart(own, stock)] == [float("inf"), 0, 0, 0]
+    snapshot.restore(optimizer, stock)
+    assert "exp_avg" not in optimizer.state[p]
+
+
+def test_the_hash_of_random_generators_tells_one_draw() -> None:
+    before = snapshot.random_hash()
+    assert snapshot.random_hash() == before
+    for draw in (lambda: torch.rand(()), random.random):
+        draw()
+        assert snapshot.random_hash() != before
+        before = snapshot.random_hash()
+
+
+def test_parameters_are_named_as_their_outermost_module_names_them() -> None:
+    model, _ = trained()
+    loose = torch.nn.Parameter(torch.zeros(2))
+    assert names_of([*model.parameters(), loose]) == ("0.weight", "0.bias", "1.weight", "1.bias", "parameter 4")
+
+
+@given(
+    st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=9), st.sampled_from(["float32", "float64"])
+)
+def test_inputs_are_moved_by_one_rounding_at_most(values: list[float], dtype: str) -> None:
+    x = torch.tensor(values, dtype=getattr(torch, dtype))
+    moved = rounded(x, torch.Generator().manual_seed(0))
+    most = 1.5 * torch.finfo(x.dtype).eps * x.abs() + torch.finfo(x.dtype).tiny  # the product is rounded too
+    assert bool(((moved - x).abs() <= most).all())
+    assert moved.dtype == x.dtype
+
+
+def test_inputs_move_up_down_and_not_at_all() -> None:
+    x = torch.ones(100, 3).T
+    moved = rounded(x, torch.Generator().manual_seed(0))
+    eps = torch.finfo(torch.float32).eps
+    assert set((moved - x).flatten().tolist()) == {-eps, 0.0, eps}
+    assert moved.stride() == x.stride()
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf")])
+def test_records_are_read_as_they_were_written(tmp_path: Path, value: float) -> None:
+    swaps = Swaps((Served("linalg_qr", "CPU", 3, {"mode": 1}, 3, 0, 0),), ("soap",), ("swap x is off",))
+    parameters = (Parameter("float32", value, 0.1, 1.0, Apart(0.0, 0.0, 0.0)), Parameter(None, 0.0, 0.0, 1.0, None))
+    made = Trained((("weight", "bias"),), (Step(0, 2.5, "abc", 3, parameters),), swaps, 10, 20, "")
+    timed = Timed("host clock", (1, 2), (3, 4), 5, swaps)
+    watched.write(tmp_path / "trained.json", made)
+    watched.write(tmp_path / "timed.json", timed)
+    assert repr(watched.read_trained(tmp_path / "trained.json")) == repr(made)  # nan is not equal to itself
+    assert watched.read_timed(tmp_path / "timed.json") == timed
