@@ -26,7 +26,7 @@ EXAMPLE_RUN = ROOT / "tui" / "app" / "example"  # of a GPU
 RUNS = ("20260131-120000-train", "20260201-090000-train")
 QUICK = {
     "runs", "rank", "show", "gaps", "launches", "panels", "ranks", "diff", "whatif", "path", "export", "task list",
-    "task new", "config", "config show", "config path", "help", "completion",
+    "task new", "config", "config show", "config path", "help", "completion", "swaps list",
 }  # fmt: skip
 Call = Callable[..., tuple[int, str, str]]
 

@@ -1,5 +1,6 @@
 """`qrprof help`: pages on topics, which are those of docs/, and the help of commands."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.resources import files
@@ -85,6 +86,7 @@ def page(name: str) -> str | None:
 def show(text: str) -> None:
     """By a pager on a terminal."""
     if sys.stdout.isatty():
+        os.environ.setdefault("LESS", "-FRX")  # as git does: less leaves what fits on the screen
         click.echo_via_pager(text)
     else:
         put(text)
