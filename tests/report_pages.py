@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-from tui_runs import add_small, ops
+from tui_runs import add_small, change, ops
 
 from qrprof.tui.app.session import Session
 from qrprof.tui.cli import run
@@ -78,8 +78,11 @@ def page_of(folder: Path, root: Path, redacted: bool = False) -> str:
 
 
 def hostile_page(root: Path) -> Path:
-    """The report of a run whose ops are called HOSTILE and ODD."""
+    """The report of a run whose ops are called HOSTILE and ODD, and its command, device and notes are HOSTILE."""
     folder = add_small(root, ops([*HOSTILE, *ODD]))
+    device = {"index": 0, "kind": "cpu", "name": HOSTILE[1], "memory_bytes": 0}
+    told = {"command": list(HOSTILE), "devices": [device], "notes": list(HOSTILE), "versions": {HOSTILE[2]: HOSTILE[3]}}
+    change(folder, lambda record: record.update(told))
     path = root / "report.html"
     path.write_text(page_of(folder, root), encoding="utf-8")
     return path

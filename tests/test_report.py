@@ -20,6 +20,7 @@ from qrprof.planner.ledger import opened
 from qrprof.planner.swaps import store
 from qrprof.planner.swaps.records import Proposal
 from qrprof.tui.cli import run
+from qrprof.tui.report import grid
 
 ID = "20260131-120000-train"
 SECTIONS = ["summary", "ranking", "whatif", "path", "timeline", "gaps", "launches", "panels", "about"]
@@ -59,19 +60,27 @@ def test_of_a_device_too(root: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_grid_of_what_ifs(small: Path) -> None:
-    grid = report().data["whatif"]
-    assert grid["levels"] == [1.0, 0.8, 0.5, 0.25, 0.0]
-    assert [row["key"] for row in grid["rows"]] == ["linalg_qr", "gap:host", "mm"]
+    found = report().data["whatif"]
+    assert found["command"] == f"qrprof whatif {ID}"
+    assert found["levels"] == [1.0, 0.8, 0.5, 0.25, 0.0]
+    assert [row["key"] for row in found["rows"]] == ["linalg_qr", "gap:host", "mm"]
     # On one thread each row gains what it takes, alone and together: 400, 225 and 175 us of 800.
     times = [0.4, 0.22465, 0.175175]
-    gone = [1 - level for level in grid["levels"]]
-    for alone, ns in zip(grid["alone"], times, strict=True):
+    gone = [1 - level for level in found["levels"]]
+    for alone, ns in zip(found["alone"], times, strict=True):
         assert alone == pytest.approx([0.8 - ns * part for part in gone], abs=2e-3)
     both = [[0.8 - times[0] * one - times[1] * other for other in gone] for one in gone]
-    assert [value for row in grid["pairs"]["0,1"] for value in row] == pytest.approx(
+    assert [value for row in found["pairs"]["0,1"] for value in row] == pytest.approx(
         [value for row in both for value in row], abs=2e-3
     )
-    assert grid["several_off"] == pytest.approx(0, abs=1e-9)
+    assert found["several_off"] == pytest.approx(0, abs=1e-9)
+
+
+def test_fewer_rows_are_asked_for_where_a_replay_takes_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_recorded(root, "loader_bound")
+    assert len(report().data["whatif"]["rows"]) > grid.FEWER
+    monkeypatch.setattr(grid, "MANY", 100)
+    assert len(report().data["whatif"]["rows"]) == grid.FEWER
 
 
 def test_the_timeline_is_that_of_the_trace(small: Path) -> None:

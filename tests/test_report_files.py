@@ -1,6 +1,7 @@
 """The files that `qrprof report` writes: what is in them, and what is not."""
 
 import re
+import shlex
 import shutil
 from base64 import b64encode
 from hashlib import sha256
@@ -51,6 +52,8 @@ def test_names_are_text_and_nothing_else(root: Path) -> None:
     said = page.sections["ranking"]
     for name in HOSTILE[:7]:
         assert name in said
+        assert shlex.quote(name) in page.sections[""]  # the head, which shows the command
+        assert name in page.sections["about"]
     assert not set("\u202e\x00\x1b\ud800") & set("".join(page.sections.values()))
 
 
@@ -134,6 +137,13 @@ def test_redact_masks_the_command_line(small: Path, output: str) -> None:
     assert not re.search("alice|hf_abc|secret/", text)
     assert run(["report", output, "out"]) == 0
     assert "/home/alice/train.py" in Path("out").read_text(encoding="utf-8").replace("\\", "")
+
+
+def test_redact_masks_what_is_cut_too(root: Path) -> None:
+    long = f"{'/home/alice' + '/folder' * 40}/train.py:{'x' * 200}"
+    add_small(root, ops([long, "aten::mm"]))
+    report("--redact")
+    assert not re.search("alice|folder", Path("report.html").read_text(encoding="utf-8"))
 
 
 def test_redact_masks_names_in_the_trace(root: Path) -> None:

@@ -4,6 +4,7 @@ Each row alone, and each two together, at all of LEVELS. Between them the page i
 adds up what each gains, and what each two gain more or less than that together.
 """
 
+import shlex
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, Final
@@ -40,6 +41,7 @@ def grid_record(session: Session, hues: Hues) -> dict[str, Any]:
     noise = session.ranking.noise
     return {
         "withheld": None if parts else "no row of the ranking takes enough of the step to ask what it would gain",
+        "command": f"qrprof whatif {shlex.quote(session.run.id)}" + f" --rank {session.number}" * (session.number > 0),
         "levels": list(LEVELS),
         "base": to_ms(model.base_ns),
         "off": abs(model.error) + abs(model.next_step_error or 0.0) + (noise.fraction if noise else 0.0),

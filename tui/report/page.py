@@ -37,7 +37,7 @@ def write_page(session: Session, root: Path, redact: Redact) -> str:
     """
     ranking = session.ranking
     hues = hues_of(ranking)
-    data = data_of(session, hues)
+    data = data_of(session, hues, redact)
     sections = [one for one in all_sections(session, root, hues, data) if one is not None]
     writer = Writer(redact)
     style, script = source("report.css"), source("report.js")
@@ -54,7 +54,7 @@ def write_page(session: Session, root: Path, redact: Redact) -> str:
         links=links(sections, writer),
         sections="\n".join(map(writer.section, sections)),
         version=writer.text(__version__),
-        data=embedded(mapped(data, redact)),
+        data=embedded(data),
         style=style,
         script=script,
     )
@@ -80,14 +80,16 @@ def redactor_of(session: Session, wanted: bool) -> Redact:
 # --- the data
 
 
-def data_of(session: Session, hues: Hues) -> dict[str, Any]:
+def data_of(session: Session, hues: Hues, redact: Redact) -> dict[str, Any]:
     """What the page's script reads, and whoever else opens the file: the ranking as `qrprof rank --json` prints it."""
-    return {
+    found = {
         "schema": SCHEMA,
         "rank": {"schema": SCHEMA, **record(session.ranking)},
-        "timeline": timeline_record(session, hues),
+        "timeline": timeline_record(session, hues, redact),
         "whatif": grid_record(session, hues),
     }
+    redacted: dict[str, Any] = mapped(found, redact)
+    return redacted
 
 
 # --- the sections

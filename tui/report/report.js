@@ -123,7 +123,7 @@ function command(grid, values) {
     const setting = `${row.key}=${values[i] === 0 ? 0 : `${+(1 / values[i]).toFixed(3)}x`}`;
     return [`--set ${/^[\w:.=-]+$/.test(setting) ? setting : `'${setting.replaceAll("'", "'\\''")}'`}`];
   });
-  return `qrprof whatif ${data.rank.run} ${settings.join(" ")}`;
+  return `${grid.command} ${settings.join(" ")}`;
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -148,7 +148,8 @@ function bars(base, step) {
 
 // --- the timeline
 
-const ROW = 22, SPAN = 16, RULER = 20, CAPTIONS = 90, NARROW = 560, STEPS = 8;
+const SPAN = 16, RULER = 20, CAPTIONS = 90, NARROW = 560, STEPS = 8;
+const LETTER = 6.1, FEWEST = 8;  // width of a letter, and how many of a name say something
 
 // Marks of a lane with their times, and what is known of those that are several spans.
 function unpacked(lane) {
@@ -174,7 +175,7 @@ function timeline(trace) {
   const lanes = trace.lanes.map(unpacked), whole = {start: 0, end: trace.ns};
   const canvas = element("canvas", {tabIndex: 0}), readout = element("div", {className: "readout"}), shown = element("span");
   const shades = element("div", {hidden: true}), pen = canvas.getContext("2d");
-  let view = {...whole}, picked = {lane: 0, mark: -1}, colours = {}, margin = CAPTIONS;
+  let view = {...whole}, picked = {lane: 0, mark: -1}, colours = {}, margin = CAPTIONS, pitch = 22;
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", "timeline: plus and minus zoom, arrows move, brackets go from span to span");
   readout.setAttribute("aria-live", "polite");
@@ -203,8 +204,9 @@ function timeline(trace) {
   }
 
   function draw() {
-    const scale = devicePixelRatio || 1, wide = canvas.clientWidth, high = RULER + ROW * lanes.length;
-    margin = wide < NARROW ? 0 : CAPTIONS;
+    const scale = devicePixelRatio || 1, wide = canvas.clientWidth;
+    [margin, pitch] = wide < NARROW ? [0, 34] : [CAPTIONS, 22];  // a caption beside its lane, or above it
+    const high = RULER + pitch * lanes.length;
     canvas.width = wide * scale;
     canvas.height = high * scale;
     canvas.style.height = `${high}px`;
@@ -238,7 +240,7 @@ function timeline(trace) {
   }
 
   function drawLane(lane, row) {
-    const top = RULER + row * ROW + 3;
+    const top = RULER + (row + 1) * pitch - SPAN - 3;
     let reached = -1;
     for (let i = firstAfter(lane, view.start); i < lane.start.length && lane.start[i] < view.end; i++) {
       const left = Math.max(x(lane.start[i]), margin), right = Math.min(x(lane.end[i]), canvas.clientWidth);
@@ -249,7 +251,7 @@ function timeline(trace) {
       pen.fillStyle = colours.hues[lane.hue[i]];
       pen.fillRect(left, top, drawn > 3 ? drawn - 0.5 : drawn, SPAN);
       reached = left + drawn;
-      if (drawn > 34) label(lane, i, left, drawn, top);
+      label(lane, i, left, drawn, top);
     }
     pen.globalAlpha = 1;
     if (picked.lane === row && picked.mark >= 0) {
@@ -262,7 +264,8 @@ function timeline(trace) {
   }
 
   function label(lane, i, left, wide, top) {
-    const letters = Math.floor((wide - 8) / 6.1), name = trace.names[lane.name[i]];
+    const letters = Math.floor((wide - 8) / LETTER), name = trace.names[lane.name[i]];
+    if (letters < Math.min(name.length, FEWEST)) return;
     pen.fillStyle = lane.hue[i] ? colours.paper : colours.ink;
     pen.globalAlpha = 1;
     pen.fillText(name.length > letters ? `${name.slice(0, Math.max(letters - 1, 0))}…` : name, left + 4, top + SPAN / 2 + 0.5);
@@ -270,9 +273,9 @@ function timeline(trace) {
 
   function caption(lane, row, top) {
     pen.fillStyle = colours.paper;
-    if (margin) pen.fillRect(0, top - 3, margin - 2, ROW);
+    if (margin) pen.fillRect(0, top - 3, margin - 2, pitch);
     pen.fillStyle = picked.lane === row ? colours.ink : colours.soft;
-    if (margin) pen.fillText(lane.label, 0, top + SPAN / 2);
+    pen.fillText(lane.label, 0, margin ? top + SPAN / 2 : top - 7);
   }
 
   // --- what is picked
@@ -291,7 +294,7 @@ function timeline(trace) {
   }
 
   function pickAt(event) {
-    const row = Math.floor((event.offsetY - RULER) / ROW), lane = lanes[row], reach = 2 * (view.end - view.start) / width();
+    const row = Math.floor((event.offsetY - RULER) / pitch), lane = lanes[row], reach = 2 * (view.end - view.start) / width();
     if (!lane || event.offsetX < margin) return;
     const stamp = at(event.offsetX), mark = firstAfter(lane, stamp - reach);
     if (mark < lane.start.length && lane.start[mark] <= stamp + reach) pick(row, mark, false);

@@ -4,7 +4,7 @@ Spans that are shorter than a quantum are one mark where they share a quantum of
 pixel anyway. The quantum is the smallest power of two, in ns, by which all lanes together have SPANS marks at most.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import pandas as pd
 from qrprof.planner.replay.path import find_path
 from qrprof.profiler.blame import GAP_LABELS
 from qrprof.profiler.nesting import Ints
+from qrprof.profiler.partition import UNATTRIBUTED
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.timeline_lanes import find_timeline
 from qrprof.tui.app.timeline_model import Timeline, Viewport
@@ -55,17 +56,16 @@ class Marks:
     busy: Ints  # ns in spans
 
 
-def timeline_record(session: Session, hues: Hues) -> dict[str, Any]:
-    """Times are ns: `start` from the trace's zero, the others from there.
+def timeline_record(session: Session, hues: Hues, redact: Callable[[str], str]) -> dict[str, Any]:
+    """Names are redacted before they are cut. Times are ns: `start` from the trace's zero, the others from there.
 
     A lane's marks are `gap` (ns since the end of the one before), `ns`, `name` (place in `names`) and `hue`;
     `several` holds (place, spans, ns in them) of marks that are more than one span.
     """
     timeline = find_timeline(session.facts, session.idle)
     view = window(session, timeline)
-    names, strips = all_strips(session, timeline, hues)
-    strips = [strip.inside(view) for strip in strips]
-    shown = [strip for strip in strips if len(strip.start)]
+    texts, strips = all_strips(session, timeline, hues)
+    shown = [strip for strip in (strip.inside(view) for strip in strips) if len(strip.start)]
     quantum, marks = thinned(shown[:LANES], view.start)
     used, places = used_names(marks)
     return {
@@ -75,7 +75,7 @@ def timeline_record(session: Session, hues: Hues) -> dict[str, Any]:
         "spans": sum(len(strip.start) for strip in shown[:LANES]),
         "left_out": [strip.label for strip in shown[LANES:]],
         "steps": [{"number": number, "at": at - view.start} for number, at in timeline.steps if at < view.end],
-        "names": [cut(clean(short(names[code])), LONGEST, blocks=True) for code in used],
+        "names": [cut(clean(redact(texts(code))), LONGEST, blocks=True) for code in used],
         "lanes": [lane_record(one, places, view.start) for one in marks],
     }
 
@@ -92,21 +92,35 @@ def window(session: Session, timeline: Timeline) -> Viewport:
 # --- strips
 
 
-def all_strips(session: Session, timeline: Timeline, hues: Hues) -> tuple[Sequence[str], list[Strip]]:
-    """The names that codes stand for, and the strips: gaps, critical path, streams, threads."""
-    texts = list(timeline.names)
-    by_key = np.array([hues.get(key, 0) for key in timeline.keys], dtype=np.int64)
+def all_strips(session: Session, timeline: Timeline, hues: Hues) -> tuple[Callable[[int], str], list[Strip]]:
+    """What a code of a name stands for, and the strips: gaps, critical path, streams, threads.
+
+    A span of a lane is coded by its name and by the op that it belongs to.
+    """
+    extra: list[str] = []
+    names, keys = timeline.names, timeline.keys
+    by_key = np.array([hues.get(key, 0) for key in keys], dtype=np.int64)
     found = []
     for label, columns in extra_rows(session):
         code, new = pd.factorize(columns["text"])
-        code = code + len(texts)
-        texts += new.tolist()
+        code = code + len(names) * len(keys) + len(extra)
+        extra += new.tolist()
         hue = columns["key"].map(lambda key: hues.get(key, 0)).to_numpy(dtype=np.int64)
         found.append(Strip(label, columns["start"].to_numpy(), columns["end"].to_numpy(), code, hue))
     for lane in timeline.lanes[timeline.gap_lanes :]:
-        name, hue = lane.name[lane.piece_span], by_key[lane.key[lane.piece_span]]
-        found.append(Strip(lane.label, lane.piece_start, lane.piece_end, name, hue))
-    return texts, found
+        name, key = lane.name[lane.piece_span], lane.key[lane.piece_span]
+        found.append(Strip(lane.label, lane.piece_start, lane.piece_end, name * len(keys) + key, by_key[key]))
+
+    def text(code: int) -> str:
+        name, key = divmod(code, len(keys))
+        return extra[code - len(names) * len(keys)] if name >= len(names) else owned(names[name], keys[key])
+
+    return text, found
+
+
+def owned(name: str, owner: str) -> str:
+    """A name with the op that it belongs to."""
+    return short(name) if owner in ("", name, UNATTRIBUTED) else f"{short(owner)}: {short(name)}"
 
 
 def extra_rows(session: Session) -> list[tuple[str, pd.DataFrame]]:
