@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from conftest import Workshop
 
-pytest.importorskip("pytorch_optimizer")
+from qrprof.kernels.adapters import find, unfit
+
+pytestmark = pytest.mark.skipif(bool(unfit(find("soap"))), reason="there is no version of the package that it knows")
 
 TRAIN = """\
 import torch

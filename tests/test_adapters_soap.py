@@ -16,6 +16,7 @@ from qrprof.profiler.errors import QrprofError
 
 SOAP: Any = pytest.importorskip("pytorch_optimizer").SOAP
 ADAPTER = adapters.find("soap")
+pytestmark = pytest.mark.skipif(bool(adapters.unfit(ADAPTER)), reason="a version of the package that it does not know")
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,11 @@ ADAPTERS: Final = (
         target="pytorch_optimizer.optimizer.soap",
         optimizer="SOAP",
         op="aten::linalg_qr",
-        known={"4.1.0": "8829937c3fab44d8aeefb2fb513f825c4747bd916c07db59965b26f7e69fad70"},
+        known={
+            "3.10.0": "3497f1ff994408c46769926215cce2b8d4aa636247971d9da1ccae6705871e78",
+            "4.0.0": "c8c42a844d5421cdf656a9206541c229499940381cba73c2c0451165f51ce16d",
+            "4.1.0": "8829937c3fab44d8aeefb2fb513f825c4747bd916c07db59965b26f7e69fad70",
+        },
         module="qrprof.kernels.adapters.soap",
     ),
 )
