@@ -13,9 +13,9 @@ import torch.distributed as dist
 
 WAIT = timedelta(seconds=60)
 
-# The process group in which the ranks agreed, as a weak reference: another one has not agreed, and one that is kept
-# longer than the program keeps it may end the process while its threads run.
-_agreed_in: Callable[[], Any] = lambda: None
+# The process group in which the ranks agreed; another one has not agreed. It must not outlive what the program does
+# with it: its threads would still run when the process ends.
+_agreed_in: weakref.ref[Any] | None = None
 _rounds = 0
 
 
@@ -26,7 +26,7 @@ def several() -> bool:
 
 def agreed() -> bool:
     """Whether this process may swap: it is alone, or its ranks agreed."""
-    return not several() or _agreed_in() is dist.group.WORLD
+    return not several() or (_agreed_in is not None and _agreed_in() is dist.group.WORLD)
 
 
 def agree(own: str) -> bool:
@@ -48,7 +48,7 @@ def agree(own: str) -> bool:
     except RuntimeError:  # a rank did not come
         vote = "off"
     decided = store.compare_set(f"{name}/decision", "", vote) == b"on"
-    _agreed_in = weakref.ref(dist.group.WORLD) if decided else lambda: None
+    _agreed_in = weakref.ref(dist.group.WORLD) if decided else None
     return decided
 
 
