@@ -26,6 +26,7 @@ TOPICS: Final = {
     "gate": Topic("how candidate kernels are judged", "gate"),
     "optimizer": Topic("how candidates are found, by a search or by a model", "optimizer"),
     "swaps": Topic("how kernels get into a running program", "swaps"),
+    "verify": Topic("whether accepted swaps train the same, and what a step gains", "verify"),
     "terminal-ui": Topic("the terminal UI, its keys and filters", "tui"),
     "configuration": Topic("files and variables that options are set by", "configuration"),
     "environment": Topic("environment variables", "configuration", "Environment"),
