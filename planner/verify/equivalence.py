@@ -14,6 +14,7 @@ A parameter's spread is its own or the median parameter's, whichever is more, si
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from tempfile import gettempdir
 from typing import Final, NamedTuple
 
 from qrprof.kernels.running.watched import Parameter, Step, Trained
@@ -68,7 +69,8 @@ def incomparable(
     stock: Trained, spread: Sequence[Trained], swapped: Trained, steps: int, forced: Sequence[int]
 ) -> Finding | None:
     if not forced:
-        return Finding("not compared", f"the program made {steps} steps, too few to compare any")
+        why = "the program ends too soon" if steps < 2 else f"there is no room for snapshots in {gettempdir()}"
+        return Finding("not compared", f"no step begins as the stock program's did: {why}")
     if any(shape_of(run, steps) != shape_of(stock, steps) for run in spread):
         return Finding("not repeatable", "stock runs differ in their optimizers or parameters")
     if any(run.steps[k].random != stock.steps[k].random for run in spread for k in forced):
