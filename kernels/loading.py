@@ -16,7 +16,7 @@ from qrprof.kernels.candidate import Unusable, swap_of
 from qrprof.kernels.guard import Swap, device_of
 from qrprof.kernels.qr.swaps import SWAPS
 from qrprof.kernels.sources import own_sha256
-from qrprof.kernels.swapfile import Entry, candidate_file, project_of, read
+from qrprof.kernels.swapfile import Entry, candidate_file, project_of, read, same_torch
 from qrprof.kernels.swappable import KEYS
 from qrprof.kernels.trust import trusted
 from qrprof.profiler.devices import cpu_name
@@ -65,7 +65,7 @@ def checked(entry: Entry, path: Path, accepted: frozenset[str]) -> bytes:
     """
     if entry.digest not in accepted:
         raise Refused(f"you have not accepted it on this machine; see `qrprof swaps show {entry.name}`")
-    if entry.torch not in ("", str(torch.__version__)):
+    if entry.torch and not same_torch(entry.torch, torch.__version__):
         raise Refused(f"it was judged with torch {entry.torch}, this is {torch.__version__}; judge it again")
     if entry.device == "cpu" and entry.machine not in ("", cpu_name()):
         raise Refused(f"it was judged on {entry.machine}, this is {cpu_name()}; judge it again")

@@ -107,6 +107,12 @@ def project_of(path: Path) -> Path:
     return folder.parent if folder.name == FOLDER else folder
 
 
+def same_torch(one: str, other: str) -> bool:
+    """Whether two versions of torch are the same. The package's may leave out the build that torch names: "+cu130"."""
+    builds = "+" in one and "+" in other
+    return one == other if builds else one.partition("+")[0] == other.partition("+")[0]
+
+
 def candidate_file(path: Path, sha256: str) -> Path:
     """Where the source of an entry lies, beside the file of swaps at `path`."""
     return path.parent / CANDIDATES / f"{sha256[:SHA]}.py"

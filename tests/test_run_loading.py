@@ -13,7 +13,7 @@ from run_swaps import INCLUDED, ROWS, SOFTMAX, accept, candidate, write
 from qrprof import kernels
 from qrprof.kernels.loading import load
 from qrprof.kernels.swap import SwapError
-from qrprof.kernels.swapfile import Case
+from qrprof.kernels.swapfile import Case, same_torch
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +92,13 @@ def test_what_was_judged_elsewhere_is_off(tmp_path: Path) -> None:
     first, second = load(accept(tmp_path, [other_torch, other_cpu])).refused
     assert f"it was judged with torch 2.0.1, this is {torch.__version__}" in first
     assert "it was judged on Some CPU, this is " in second
+
+
+def test_a_version_of_the_package_without_the_build_is_the_same_torch() -> None:
+    assert same_torch("2.11.0", "2.11.0+cu130")
+    assert same_torch("2.11.0+cpu", "2.11.0")
+    assert not same_torch("2.11.0+cpu", "2.11.0+cu130")
+    assert not same_torch("2.11.0", "2.11.1")
 
 
 @pytest.mark.parametrize(
