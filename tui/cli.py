@@ -30,11 +30,7 @@ class Entry(NamedTuple):
 COMMANDS = (
     Entry("trace", "qrprof.tui.commands.trace", "Run a PyTorch program and record what its steps do."),
     Entry("run", "qrprof.tui.commands.run", "Run a PyTorch program with the swaps that you accepted."),
-    Entry(
-        "verify",
-        "qrprof.tui.commands.verify",
-        "Run a PyTorch program with and without the swaps that you accepted, and compare.",
-    ),
+    Entry("verify", "qrprof.tui.commands.verify", "Check that accepted swaps train the same, and what a step gains."),
     Entry("import", "qrprof.tui.commands.import_", "Take over traces of other profilers as a run."),
     Entry("tui", "qrprof.tui.commands.tui", "Look at a run in the terminal."),
     Entry("runs", "qrprof.tui.commands.runs", "List the recorded runs."),

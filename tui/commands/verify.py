@@ -69,7 +69,7 @@ def command(
     promised: int | None,
     target: Path | None,
 ) -> int:
-    """Run a PyTorch program with and without the swaps that you accepted, and compare.
+    """Check that accepted swaps train the same, and what a step gains.
 
     SCRIPT, or with -m the module SCRIPT, is run many times for a few steps each: it must train the same, and a step is
     timed in processes that take turns. All that follows SCRIPT is its own arguments. What it prints is not shown.
