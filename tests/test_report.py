@@ -12,6 +12,7 @@ import pytest
 from gate_cases import PASSED
 from gate_tasks import MM
 from report_pages import report
+from tui_optimizations import add_course
 from tui_runs import SMALL, add_example, add_small, change, event, mark, run_folder
 from tui_traces import add_recorded
 
@@ -212,9 +213,17 @@ def test_verdicts_on_tasks_of_the_run_come_with_their_evidence(small: Path) -> N
     with opened(Path.cwd()) as connection:
         evidence.keep(connection, evidence.made(verdict, "kernels/fast.py", None, datetime(2026, 2, 1, 9, tzinfo=UTC)))
     said = report().text("suggestions")
-    assert "PASS: 1.30x (1.25x to 1.36x) the speed of stock nothing was found in 360 of 360 checks" in said
+    assert "PASS: 1.30x (1.25x to 1.36x) the speed of stock why nothing was found in 360 of 360 checks" in said
     assert "8x64x64 dense 3.00 2.00 1.50x 1.45x..1.56x" in said
     assert f"{PASSED.id} {task.id} PASS 1.30x A kernels/fast.py" in said
+
+
+def test_optimizations_of_the_run(small: Path) -> None:
+    change(small, lambda record: record.update(id="example"))
+    course = add_course(Path.cwd())
+    said = report().text("suggestions")
+    assert f"Optimization {course.name} task test target aten::linalg_qr of example proposer search" in said
+    assert "best #3, 2.00x (1.90x to 2.10x) the starting file's speed" in said
 
 
 def test_a_broken_ledger_is_said_and_the_rest_is_there(small: Path) -> None:

@@ -3,6 +3,8 @@
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
@@ -235,6 +237,12 @@ def test_a_broken_trace_is_one_sentence(small: Path, capsys: pytest.CaptureFixtu
     assert "rank0.trace.json" in said
     assert len(said.splitlines()) == 1
     assert not Path("out.html").exists()
+
+
+def test_it_needs_neither_torch_nor_a_model(small: Path) -> None:
+    script = "import sys; from qrprof.tui.cli import run; assert run(['report', '--html', 'out.html']) == 0"
+    heavy = "assert not {'torch', 'triton', 'openai', 'textual'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", f"{script}; {heavy}"], check=True)
 
 
 def test_the_page_is_the_same_each_time(small: Path) -> None:

@@ -50,6 +50,7 @@ class Fields:
     """Labels with a sentence each."""
 
     pairs: Sequence[tuple[str, str]]
+    title: str = ""
 
 
 @dataclass(frozen=True)

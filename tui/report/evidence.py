@@ -53,7 +53,7 @@ def suggestions_section(root: Path, run: RunInfo) -> Section:
         rows = [Row(verdict.row(one, verdict.letter(one, judged))) for one in judged[:TOP]]
         note = f"{len(judged) - TOP} others" if len(judged) > TOP else ""
         blocks.append(Table("Verdicts of the gate", heads(verdict.LIST, "task", "on"), rows, note=note))
-    blocks += [Fields(optimization_pairs(journal, one.id)) for one in made]
+    blocks += [optimization_fields(journal, one.id) for one in made]
     lead = "What was suggested for this run, and what speaks for it: a verdict is the gate's, on private inputs."
     return Section("suggestions", "Suggestions", blocks, lead)
 
@@ -71,15 +71,16 @@ def swap_row(one: KeptSwap) -> Row:
 
 def verdict_blocks(kept: Kept) -> Iterator[Block]:
     found = kept.verdict
-    yield Fields([(verdict.headline(found), verdict.why(found)), *verdict.facts(kept)])
+    yield Fields([("why", verdict.why(found)), *verdict.facts(kept)], verdict.headline(found))
     if found.times:
-        columns = [Column(head) for head in ("case", "stock", "candidate", "speedup", "low..high", "pairs", "calls")]
+        numbers = ("stock", "candidate", "speedup", "low..high", "pairs", "calls")
+        columns = (Column("case"), *(Column(head, right=True) for head in numbers))
         rows = [Row(verdict.times_row(time, with_parent=False)) for time in found.times]
         yield Table("Times of a call, ms, medians by the parent's clock", heads(columns, "pairs", "calls"), rows)
 
 
-def optimization_pairs(journal: Journal, optimization: str) -> list[tuple[str, str]]:
-    return [("optimization", optimization), *history.facts(history.lookup(journal, optimization))]
+def optimization_fields(journal: Journal, optimization: str) -> Fields:
+    return Fields(history.facts(history.lookup(journal, optimization)), f"Optimization {optimization}")
 
 
 # --- predictions

@@ -48,16 +48,18 @@ class Writer:
                 return self.table(block)
             case Fields():
                 pairs = (f"<dt>{self.text(label)}</dt><dd>{self.text(text)}</dd>" for label, text in block.pairs)
-                return f"<dl>{''.join(pairs)}</dl>"
+                return f"{self.heading(block.title)}<dl>{''.join(pairs)}</dl>"
             case Items():
                 tag = "ol" if block.numbered else "ul"
                 texts = "".join(f"<li>{self.text(text)}</li>" for text in block.texts)
-                heading = f"<h3>{self.text(block.title)}</h3>" if block.title else ""
-                return f'{heading}<{tag} class="items">{texts}</{tag}>'
+                return f'{self.heading(block.title)}<{tag} class="items">{texts}</{tag}>'
             case Stack():
                 return self.stack(block)
             case Slot():
                 return f'<div id="{block.name}"><p class=none>{self.text(block.otherwise)}</p></div>'
+
+    def heading(self, title: str) -> str:
+        return f"<h3>{self.text(title)}</h3>" if title else ""
 
     # --- tables
 
@@ -67,10 +69,9 @@ class Writer:
         total = ""
         if table.total is not None:
             total = f"<tfoot><tr>{self.cells(table.heads, table.total)}</tr></tfoot>"
-        heading = f"<h3>{self.text(table.title)}</h3>" if table.title else ""
         note = f"<p class=note>{self.text(table.note)}</p>" if table.note else ""
         return (
-            f'{heading}<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead>\n'
+            f'{self.heading(table.title)}<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead>\n'
             f"<tbody>\n{rows}\n</tbody>{total}</table></div>{note}"
         )
 

@@ -9,7 +9,7 @@ from qrprof.profiler.blame import GAP_LABELS
 from qrprof.profiler.gaps import Idle, by_cause
 from qrprof.profiler.launches import per_step
 from qrprof.profiler.panelsums import PanelColumn, PanelShape, block_columns, by_call, by_shape
-from qrprof.profiler.phases import FUSED, PHASES
+from qrprof.profiler.phases import COPY, FUSED, GEQR2, LARFB, LARFT, ORGQR, ORMQR, PHASES, UNKNOWN
 from qrprof.tui.app.session import Session
 from qrprof.tui.commands import gaps, launches, panels, path, rank
 from qrprof.tui.output import Cell as TextCell
@@ -21,6 +21,7 @@ Hues = Mapping[str, int]  # by key of the ranking
 TOP: Final = 12  # rows of a table
 HUES: Final = 6  # rows of the ranking with a hue of their own
 LEAST: Final = 0.01  # of the step, that such a row has
+PHASE_HUES: Final = {GEQR2: 1, LARFT: 2, LARFB: 3, ORGQR: 4, ORMQR: 4, COPY: 5, UNKNOWN: 6}
 SMALLEST: Final = 0.0005  # share that is not 0.0 % in print
 SHAPES: Final = 4  # QR shapes with their phases
 
@@ -222,8 +223,7 @@ def shape_row(shape: PanelShape) -> Row:
 
 
 def phase_hue(phase: str) -> int:
-    order = [name for name in PHASES if name not in ("copy", "unknown")]
-    return 1 if phase.startswith(FUSED) else order.index(phase) + 1 if phase in order else OTHER
+    return PHASE_HUES.get(GEQR2 if phase.startswith(FUSED) else phase, OTHER)
 
 
 def columns_table(part: str, shape: PanelShape, columns: Sequence[PanelColumn]) -> Table:
@@ -234,4 +234,4 @@ def columns_table(part: str, shape: PanelShape, columns: Sequence[PanelColumn]) 
     rows = [Row(panels.column_row(column, phases)) for column in columns[:TOP]]
     note = f"{len(columns) - TOP} other block columns" if len(columns) > TOP else ""
     title = f"{part} of {panels.label(shape)}, us of the mean call"
-    return Table(title, [Head(one, right=True) for one in names], rows, note=note)
+    return Table(title, [Head(one, right=one != names[0]) for one in names], rows, note=note)
