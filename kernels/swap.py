@@ -60,6 +60,8 @@ def install(swaps: Sequence[Swap] | str | os.PathLike[str] | None = None, mode: 
     twice.
     """
     global _installed
+    if _installed is not None and not (_installed.guards or _installed.adapters):
+        uninstall()  # nothing, but for a process group
     with _lock:
         if _installed is not None:
             raise SwapError("swaps are installed already; uninstall() them first")

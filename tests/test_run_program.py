@@ -332,6 +332,11 @@ def test_without_the_command(workshop: Any) -> None:
     assert ended.out.split()[2] == stock(workshop, "stock.py").out.split()[1]
 
 
+def test_a_program_that_installs_swaps_itself_may_do_so_where_none_are_accepted(workshop: Any) -> None:
+    workshop.write("train.py", "from qrprof import kernels\nkernels.install()\nprint(len(kernels.report()) > 0)\n")
+    assert run(workshop, "train.py").out == "True\n"
+
+
 def test_nothing_of_torch_is_loaded_for_a_program_that_does_not_use_it(workshop: Any) -> None:
     accept(workshop.folder, [INCLUDED])
     workshop.write("train.py", "import sys\nprint(sorted({'torch', 'triton', 'pandas', 'rich'} & set(sys.modules)))\n")
