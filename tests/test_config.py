@@ -280,6 +280,7 @@ def test_a_variable_that_cannot_be_followed_is_named(call: Call, monkeypatch: py
         ("optimize", "proposer", "llm"),
         ("optimize", "cluster", "tcp://somewhere:8786"),
         ("optimize", "hint", "send all"),
+        ("optimize", "budget", "$1000"),
         ("optimize", "start", "theirs.py"),
         ("bench", "json", "/etc/passwd"),
         ("trace", "out", "/"),
