@@ -27,8 +27,9 @@ def patch() -> Patch:
 
 
 def proposed(by: Deciding, patch: Patch) -> KeptSwap:
-    (kept,) = patching.propose(by, (patch,), "a-run")
-    return kept
+    with opened(by.root) as connection:
+        found = patching.proposal(patch, "a-run")
+        return store.propose(connection, found, patch.diff, by.change("proposed", "a run speaks for it"))
 
 
 def now(by: Deciding, kept: KeptSwap) -> KeptSwap:
@@ -42,37 +43,37 @@ def test_accepted_is_applied_and_undone_is_taken_back(by: Deciding, patch: Patch
     with opened(by.root) as connection:
         diff = store.source_of(connection, kept.swap.sha256)
     assert diff == patch.diff
-    patching.accept(by, kept, diff, "shown")
+    patching.accept(by, kept, diff)
     assert ((by.root / "train.py").read_bytes(), now(by, kept).state) == (AFTER, "accepted")
     assert proposed(by, patch).state == "accepted"
-    patching.leave(by, now(by, kept), diff, "undone", "taken back")
+    patching.take_back(by, now(by, kept), diff, "undone", "taken back")
     assert ((by.root / "train.py").read_bytes(), now(by, kept).state) == (BEFORE, "undone")
-    assert patching.refresh(by) == []
+    assert patching.settle(by) == []
 
 
 def test_rejected_the_file_stays(by: Deciding, patch: Patch) -> None:
     kept = proposed(by, patch)
-    patching.leave(by, kept, patch.diff, "rejected", "not wanted")
+    patching.take_back(by, kept, patch.diff, "rejected", "not wanted")
     assert ((by.root / "train.py").read_bytes(), proposed(by, patch).state) == (BEFORE, "rejected")
 
 
 def test_what_was_killed_in_between_is_done_by_the_same_command(by: Deciding, patch: Patch) -> None:
     kept = proposed(by, patch)
     (by.root / "train.py").write_bytes(AFTER)  # as far as it came
-    assert (patching.refresh(by), now(by, kept).state) == ([], "proposed")
-    patching.accept(by, kept, patch.diff, "shown")
+    assert (patching.settle(by), now(by, kept).state) == ([], "proposed")
+    patching.accept(by, kept, patch.diff)
     assert ((by.root / "train.py").read_bytes(), now(by, kept).state) == (AFTER, "accepted")
     (by.root / "train.py").write_bytes(BEFORE)
-    patching.leave(by, now(by, kept), patch.diff, "undone", "taken back")
+    patching.take_back(by, now(by, kept), patch.diff, "undone", "taken back")
     assert ((by.root / "train.py").read_bytes(), now(by, kept).state) == (BEFORE, "undone")
 
 
 @pytest.mark.parametrize(("content", "state"), [(BEFORE, "undone"), (b"a = 3\n", "stale"), (None, "stale")])
 def test_a_file_that_was_changed_by_hand(by: Deciding, patch: Patch, content: bytes | None, state: str) -> None:
     kept = proposed(by, patch)
-    patching.accept(by, kept, patch.diff, "shown")
+    patching.accept(by, kept, patch.diff)
     (by.root / "train.py").write_bytes(content) if content else (by.root / "train.py").unlink()
-    (line,) = patching.refresh(by)
+    (line,) = patching.settle(by)
     assert line.startswith(f"{kept.name} is {state}: train.py ")
     assert now(by, kept).state == state
 
@@ -81,15 +82,15 @@ def test_a_changed_file_is_not_patched(by: Deciding, patch: Patch) -> None:
     kept = proposed(by, patch)
     (by.root / "train.py").write_bytes(b"a = 3\n")
     with pytest.raises(QrprofError, match=r"train\.py is left as it is"):
-        patching.accept(by, kept, patch.diff, "shown")
+        patching.accept(by, kept, patch.diff)
     assert ((by.root / "train.py").read_bytes(), now(by, kept).state) == (b"a = 3\n", "proposed")
-    patching.refresh(by)
+    patching.settle(by)
     assert now(by, kept).state == "stale"
 
 
 def test_two_decisions_at_once(by: Deciding, patch: Patch) -> None:
     kept = proposed(by, patch)
-    patching.leave(by, kept, patch.diff, "rejected", "not wanted")
+    patching.take_back(by, kept, patch.diff, "rejected", "not wanted")
     with pytest.raises(QrprofError, match="another qrprof has decided"):
-        patching.accept(by, kept, patch.diff, "shown")
+        patching.accept(by, kept, patch.diff)
     assert (by.root / "train.py").read_bytes() == BEFORE

@@ -24,26 +24,20 @@ def proposal(patch: Patch, run_id: str) -> Proposal:
     return Proposal(f"patch-{sha256[:DIGITS]}", "patch", "", sha256, run_id=run_id, patch=text)
 
 
-def propose(by: Deciding, patches: tuple[Patch, ...], run_id: str) -> list[KeptSwap]:
-    """Keep what was found for a run, with its diffs. Raises QrprofError where the ledger cannot be written."""
-    if not patches:
-        return []
-    change = by.change("proposed", f"run {run_id} speaks for it")
-    with opened(by.root) as connection:
-        return [store.propose(connection, proposal(one, run_id), one.diff, change) for one in patches]
+def accept(by: Deciding, kept: KeptSwap, diff: str) -> None:
+    """Apply the diff, which was shown.
 
-
-def accept(by: Deciding, kept: KeptSwap, diff: str, why: str) -> None:
-    """Apply the diff. Raises QrprofError where the file is not the one it was made of, or `kept` has changed since."""
+    Raises QrprofError where the file is not the one that it was made of, or `kept` has changed since it was read.
+    """
     with deciding(by.root), opened(by.root) as connection:
         store.require_unchanged(connection, kept)
         patch = patch_of(kept, diff)
         if standing(by.root, patch) != "applied":
             apply(by.root, patch)
-        store.change(connection, [(kept, by.change("accepted", why))])
+        store.change(connection, [(kept, by.change("accepted", "its diff was shown"))])
 
 
-def leave(by: Deciding, kept: KeptSwap, diff: str, state: State, why: str) -> None:
+def take_back(by: Deciding, kept: KeptSwap, diff: str, state: State, why: str) -> None:
     """Give it another state than accepted; an accepted one is taken back. Raises QrprofError as `accept` does."""
     with deciding(by.root), opened(by.root) as connection:
         store.require_unchanged(connection, kept)
@@ -53,7 +47,7 @@ def leave(by: Deciding, kept: KeptSwap, diff: str, state: State, why: str) -> No
         store.change(connection, [(kept, by.change(state, why))])
 
 
-def refresh(by: Deciding) -> list[str]:
+def settle(by: Deciding) -> list[str]:
     """Note what has become of patches whose files were changed by hand; a sentence for each accepted one."""
     found = []
     for kept in looked_up(by.root, store.listed):
