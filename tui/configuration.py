@@ -24,8 +24,8 @@ APART: Final = frozenset({"keys"})  # tables of the person's own file that are n
 FIXED: Final = frozenset({"completion", "config", "help"})  # commands that no file and no variable changes
 EACH_TIME: Final = frozenset({"override", "yes"})  # what a person agrees to knowingly, and not beforehand
 
-# A folder may be a stranger's. Its file may say what is measured and shown; what runs, is sent or spent, or is written where,
-# it may not, and neither what has not been thought about.
+# A folder may be a stranger's. Its file may say what is measured and shown; what runs, is sent or spent, or is written
+# where, it may not, and neither what has not been thought about.
 MEASURED: Final = frozenset(
     {"against", "beam", "device", "no-samples", "no-shapes", "quick", "range", "repeat", "rounds"}
 )
