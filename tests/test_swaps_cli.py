@@ -73,7 +73,15 @@ def test_show_has_the_evidence_the_life_and_the_whole_source(root: Path, capsys:
     assert run(["swaps", "show", "_soft"]) == 0
     out = capsys.readouterr().out
     assert out.endswith(f"\n\n{SOURCE}")
-    for words in ("1.30x (1.25x to 1.36x)", "error against float64", "2x512x512", "3.00 MiB", "bubblewrap", "ada", "stock"):
+    for words in (
+        "1.30x (1.25x to 1.36x)",
+        "error against float64",
+        "2x512x512",
+        "3.00 MiB",
+        "bubblewrap",
+        "ada",
+        "stock",
+    ):
         assert words in out
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,20 +10,20 @@ from typing import Final
 
 from qrprof.kernels.sources import OPS
 from qrprof.kernels.trust import trusted
-from qrprof.planner import predictions
+from qrprof.planner import patches, predictions
 from qrprof.planner.gate import evidence
 from qrprof.planner.gate.evidence import Kept
 from qrprof.planner.gate.records import Task
 from qrprof.planner.gate.task_store import keep, load_task
 from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.predictions import forecast
-from qrprof.planner.swaps import decide, proposals, store
+from qrprof.planner.swaps import decide, patching, proposals, store
 from qrprof.planner.swaps.decide import Deciding, Here
 from qrprof.planner.swaps.records import KeptSwap, Proposal, State
 from qrprof.planner.targets import Target
 from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.runinfo import RunInfo, read_run_info
+from qrprof.profiler.runinfo import read_run_info
 from qrprof.profiler.store import RUN_FILE, find_run, run_folders
 from qrprof.tui.commands.verdict import why
 from qrprof.tui.output import clean, say
@@ -33,6 +33,7 @@ from qrprof.tui.suggestion import step_with
 from qrprof.tui.swap_pages import Shown
 
 FOUND: Final = "run {} has calls for it"
+FOUND_LINES: Final = "run {} waits for these lines"
 AGAIN: Final = (
     'then rank again: with `qrprof.kernels.install(".qrprof/swaps.json")` in the program, `qrprof trace` records it'
     " with the swap"
@@ -44,21 +45,43 @@ AGAIN: Final = (
 
 def look(by: Deciding, run: str | None) -> list[KeptSwap]:
     """All swaps, after what a run (None: the last one, if any) has calls for was proposed."""
-    if run is not None or next(run_folders(by.root), None) is not None:
-        propose_for(by, read_run_info(find_run(by.root, run) / RUN_FILE))
+    if run is not None:
+        propose_for(by, find_run(by.root, run))
+    elif folders := list(run_folders(by.root)):
+        try:
+            propose_for(by, folders[-1])
+        except QrprofError as error:
+            say(f"note: nothing is proposed for the last run: {error}")
     freshen(by)
     return looked_up(by.root, store.listed)
 
 
-def propose_for(by: Deciding, run: RunInfo) -> None:
+def propose_for(by: Deciding, folder: Path) -> None:
+    run = read_run_info(folder / RUN_FILE)
     with opened(by.root) as connection:
         for found in proposals.of_run(connection, run):
             store.propose(connection, found, None, by.change("proposed", FOUND.format(run.id)))
 
 
+def propose_patches(by: Deciding, run: str | None) -> None:
+    """Changes of the user's own files that the ranking of a run (None: the last one, if any) speaks for."""
+    if run is None and next(run_folders(by.root), None) is None:
+        return
+    try:
+        ranking = load_ranking(run)
+    except QrprofError as error:
+        say(f"note: no patch is proposed: {error}")
+        return
+    found = patches.find(by.root, ranking.run, ranking.targets)
+    with opened(by.root) as connection:
+        for patch in found:
+            swap = patching.proposal(patch, ranking.run.id)
+            store.propose(connection, swap, patch.diff, by.change("proposed", FOUND_LINES.format(ranking.run.id)))
+
+
 def freshen(by: Deciding) -> None:
-    """One line on stderr for each swap that has become stale."""
-    for line in decide.refresh(by, decide.here()):
+    """One line on stderr for each swap that has become something else by itself."""
+    for line in (*decide.refresh(by, decide.here()), *patching.settle(by)):
         say(line)
 
 
@@ -97,6 +120,16 @@ def known(connection: sqlite3.Connection, verdict: str) -> bool:
     return connection.execute("SELECT 1 FROM verdicts WHERE id = ?", (verdict,)).fetchone() is not None
 
 
+def take_back(by: Deciding, kept: KeptSwap, state: State, why: str) -> None:
+    """Out of the programs, or out of the file."""
+    if kept.swap.patch is None:
+        decide.leave(by, kept, state, why)
+        return
+    with opened(by.root) as connection:
+        diff = store.source_of(connection, kept.swap.sha256)
+    patching.take_back(by, kept, diff, state, why)
+
+
 # --- the gate
 
 
@@ -124,7 +157,7 @@ def judge(by: Deciding, one: Shown) -> KeptSwap:
     with TemporaryDirectory(prefix="qrprof-gate-") as folder:
         file = Path(folder, "candidate.py")
         file.write_bytes((proposals.WRAPPER if own else one.source or "").encode())
-        verdict = judged(task, file, None, layer_for(swap.name, unsandboxed=False), file if own else None)
+        verdict = judged(task, file, None, layer_for(swap.name, unsandboxed=own), file if own else None)
     kept = evidence.made(verdict, swap.name, None, by.now)
     remember_verdict(kept)
     return judged_swap(by, replace(swap, task=task.id), kept)
@@ -135,7 +168,8 @@ def task_of(root: Path, swap: Proposal) -> Task:
 
     if swap.kind != "included":
         return load_task(root, swap.task)
-    run = find_run(root, swap.run_id or None)
+    runs = [folder.name for folder in run_folders(root)]
+    run = find_run(root, swap.run_id if swap.run_id in runs else None)
     return keep(root, of_run(run.name, proposals.JUDGED, 0))
 
 
@@ -188,10 +222,11 @@ def left(by: Deciding, ranking: Ranking) -> list[str]:
     return [*lines, f"next: {short(target.key)}: {gain(target, ranking)}; {target.advice}", AGAIN]
 
 
-def served_keys(swaps: Iterable[Proposal]) -> set[str]:
+def served_keys(swaps: Sequence[Proposal]) -> set[str]:
     """Keys of a ranking that swaps make faster."""
     ops = {op for one in swaps for op in (OPS.get(one.name, ()) if one.kind == "included" else (one.op,))}
-    return {f"aten::{op.partition('.')[0]}" for op in ops if op}
+    fixes = {f"fix:{one.name}" for one in swaps if one.kind == "adapter"}
+    return fixes | {f"aten::{op.partition('.')[0]}" for op in ops if op}
 
 
 def next_target(ranking: Ranking, served: set[str]) -> Target | None:

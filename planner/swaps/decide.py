@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from qrprof.kernels import trust
+from qrprof.kernels import adapters, trust
 from qrprof.kernels.sources import own_sha256
-from qrprof.kernels.swapfile import Entry, candidate_file, project_of
+from qrprof.kernels.swapfile import Entry, candidate_file, project_of, same_torch
 from qrprof.planner.gate.records import Verdict
 from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.swaps import store
@@ -69,7 +69,7 @@ def objection(kept: KeptSwap, verdict: Verdict | None, there: Here) -> str:
     if entry is None:
         return ""
     if entry.kind == "adapter":
-        return "the gate judges ops, and an adapter is none"
+        return unfit(entry.name) or "the gate judges ops, and an adapter is none"
     if verdict is None:
         return "there is no verdict of the gate on it"
     if entry.kind == "candidate" and verdict.candidate != entry.sha256:
@@ -91,7 +91,7 @@ def placed(kept: KeptSwap, there: Here) -> KeptSwap:
 
 def elsewhere(entry: Entry, there: Here) -> str:
     """Why a verdict that was found where `entry` says does not count here; "": it does."""
-    if entry.torch not in ("", there.torch):
+    if entry.torch and not same_torch(entry.torch, there.torch):
         return f"it was judged with torch {entry.torch}, here is {there.torch}"
     name = there.machine(entry.device) if entry.machine else ""
     return f"it was judged on {entry.machine}, here is {name}" if name and name != entry.machine else ""
@@ -100,14 +100,21 @@ def elsewhere(entry: Entry, there: Here) -> str:
 def outdated(entry: Entry, root: Path, there: Here) -> str:
     """Why an accepted swap is no longer what was accepted, as a sentence; "": it is."""
     if entry.kind != "candidate":
-        own = own_sha256(entry.kind, entry.name)
-        return elsewhere(entry, there) if own == entry.sha256 else "qrprof's own source has changed since"
+        if own_sha256(entry.kind, entry.name) != entry.sha256:
+            return "qrprof's own source has changed since"
+        return (unfit(entry.name) if entry.kind == "adapter" else "") or elsewhere(entry, there)
     file = candidate_file(swaps_file(root), entry.sha256)
     try:
         same = hashlib.sha256(file.read_bytes()).hexdigest() == entry.sha256
     except OSError:
         return f"{file.name} can no longer be read"
     return elsewhere(entry, there) if same else f"{file.name} has changed since"
+
+
+def unfit(name: str) -> str:
+    """Why an adapter does not serve the package that is installed here; "": it does."""
+    adapter = next((one for one in adapters.ADAPTERS if one.name == name), None)
+    return adapters.unfit(adapter) if adapter else f"there is no adapter {name}"
 
 
 # --- decisions

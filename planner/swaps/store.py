@@ -41,9 +41,14 @@ def propose(connection: sqlite3.Connection, found: Proposal, source: str | None,
 
 
 def news(known: KeptSwap, found: Proposal, change: Change) -> bool:
-    """A verdict that was not known, or something else to be judged; nothing is news of what runs."""
+    """A verdict that was not known, or something else to be judged; nothing is news of what runs.
+
+    A patch is found for a file as it is: a stale one that is found again fits again.
+    """
     if known.state == "accepted":
         return False
+    if known.state in ("stale", "undone") and found.patch:
+        return True
     if found.verdict:
         return found.verdict not in {one.verdict for one in known.changes}
     return known.state != "rejected" and bare(known.swap) != bare(found)

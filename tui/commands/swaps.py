@@ -1,14 +1,15 @@
 """`qrprof swaps`: which faster kernels there are for this folder's programs, and which of them may run."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 from qrprof.planner.ledger import looked_up, opened
-from qrprof.planner.swaps import decide, exchange, store
+from qrprof.planner.swaps import decide, exchange, patching, store
 from qrprof.planner.swaps.records import KeptSwap
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import FOLDER
@@ -16,8 +17,20 @@ from qrprof.tui.commands.task import FILE
 from qrprof.tui.output import clean, put, say, write, write_json
 from qrprof.tui.proposing import deciding
 from qrprof.tui.swap_pages import RIGHTS, Shown, all_of_them, page, record, source_lines
-from qrprof.tui.swapping import judge, judgeable, left, look, promised, ranked, shown, wanted
+from qrprof.tui.swapping import (
+    judge,
+    judgeable,
+    left,
+    look,
+    promised,
+    propose_patches,
+    ranked,
+    shown,
+    take_back,
+    wanted,
+)
 
+Ask = Callable[[Shown, Sequence[str]], None]  # with warnings; raises where nobody agrees
 BECAUSE = click.option("--because", metavar="WHY", help="The reason, which is kept.")
 
 
@@ -39,6 +52,7 @@ def list_(run: str | None, as_json: bool) -> int:
     RUN is a run's id, the start of one, or its folder; without it, the last run.
     """
     by = deciding()
+    propose_patches(by, run)
     found = shown(by, look(by, run))
     if as_json:
         write_json({"swaps": [record(one) for one in found]})
@@ -77,15 +91,22 @@ def accept(name: str, override: str, yes: bool, as_json: bool) -> int:
     if as_json and not yes:
         raise click.UsageError("--json shows no source to agree to: give --yes too")
     by = deciding()
-    kept = wanted(by, name)
-    one = shown(by, [kept])[0]
-    if kept.state == "accepted" and one.trusted:
-        say(f"{kept.name} is accepted already")
-        return Exit.OK
+    one = shown(by, [wanted(by, name)])[0]
+    ask = agree if as_json else partial(seen, yes=yes)
+    if one.kept.state == "accepted" and (one.trusted or one.kept.swap.patch):
+        say(f"{one.kept.name} is accepted already")
+    elif one.kept.swap.patch:
+        accept_patch(by, one, ask)
+    else:
+        accept_code(by, one, override, ask)
+    if as_json:
+        write_json(record(shown(by, [wanted(by, one.kept.name)])[0]))
+    return Exit.OK
+
+
+def accept_code(by: decide.Deciding, one: Shown, override: str, ask: Ask) -> None:
     one, objection = convinced(by, one, override)
-    if not as_json:
-        print_one(one)
-    ask(one.kept, objection, yes)
+    ask(one, (RIGHTS, f"the evidence is not enough: {objection}") if objection else (RIGHTS,))
     reason = f"although {objection}" if objection else "the gate passed it"
     ranking = ranked(one.kept.swap)
     kept = promised(by, one, ranking) if ranking else one.kept
@@ -93,9 +114,12 @@ def accept(name: str, override: str, yes: bool, as_json: bool) -> int:
     say(f"{kept.name} is accepted: `qrprof run` loads it; `qrprof swaps undo {kept.name}` takes it back")
     for line in left(by, ranking) if ranking else ["measure it: qrprof verify SCRIPT"]:
         say(line)
-    if as_json:
-        write_json(record(shown(by, [wanted(by, kept.name)])[0]))
-    return Exit.OK
+
+
+def accept_patch(by: decide.Deciding, one: Shown, ask: Ask) -> None:
+    ask(one, ())
+    patching.accept(by, one.kept, one.source or "")
+    say(f"{one.kept.name} is applied; `qrprof swaps undo {one.kept.name}` takes it back")
 
 
 def convinced(by: decide.Deciding, one: Shown, override: str) -> tuple[Shown, str]:
@@ -115,17 +139,23 @@ def convinced(by: decide.Deciding, one: Shown, override: str) -> tuple[Shown, st
     return (replace(one, kept=decide.placed(one.kept, there)) if objection else one), objection
 
 
-def ask(kept: KeptSwap, objection: str, yes: bool) -> None:
-    """Raises QrprofError (exit code 3) where nobody agrees."""
-    say(RIGHTS)
-    if objection:
-        say(f"the evidence is not enough: {objection}")
+def agree(one: Shown, warnings: Sequence[str]) -> None:
+    """The answer given beforehand, and nothing shown but the warnings."""
+    for line in warnings:
+        say(line)
+
+
+def seen(one: Shown, warnings: Sequence[str], yes: bool) -> None:
+    """Show the swap, and ask. Raises QrprofError (exit code 3) where nobody agrees."""
+    print_one(one)
+    agree(one, warnings)
     if yes:
         return
+    name = one.kept.name
     if not sys.stdin.isatty():
-        raise QrprofError(f"nobody has agreed that {kept.name} runs: give --yes, or ask on a terminal", Exit.REFUSED)
-    if not click.confirm(f"qrprof: accept {kept.name}?", err=True):
-        raise QrprofError(f"{kept.name} stays {kept.state}: the programs run stock", Exit.REFUSED)
+        raise QrprofError(f"nobody has agreed to {name}: give --yes, or ask on a terminal", Exit.REFUSED)
+    if not click.confirm(f"qrprof: accept {name}?", err=True):
+        raise QrprofError(f"{name} stays {one.kept.state}", Exit.REFUSED)
 
 
 @command.command(epilog="Example: qrprof swaps reject qr")
@@ -135,7 +165,7 @@ def reject(name: str, because: str | None) -> int:
     """Say that a swap is not wanted; an accepted one stops running."""
     by = deciding()
     kept = wanted(by, name)
-    decide.leave(by, kept, "rejected", clean(because or "not wanted"))
+    take_back(by, kept, "rejected", clean(because or "not wanted"))
     say(f"{kept.name} is rejected")
     return Exit.OK
 
@@ -149,8 +179,9 @@ def undo(name: str, because: str | None) -> int:
     kept = wanted(by, name)
     if kept.state != "accepted":
         raise QrprofError(f"{kept.name} is {kept.state}, not accepted: there is nothing to undo", Exit.USAGE)
-    decide.leave(by, kept, "undone", clean(because or "taken back"))
-    say(f"{kept.name} is undone: the next program that starts runs stock")
+    take_back(by, kept, "undone", clean(because or "taken back"))
+    after = "the file is as it was" if kept.swap.patch else "the next program that starts runs stock"
+    say(f"{kept.name} is undone: {after}")
     return Exit.OK
 
 
