@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import Workshop
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from qrprof.kernels import adapters, replicas
 from qrprof.kernels.adapters import soap
@@ -235,6 +236,13 @@ def test_in_shadow_the_training_is_stock(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (found.shadowed, found.failed) == (5, 1)
     assert found.difference is not None
     assert found.difference > 0.1
+
+
+def test_a_profile_shows_the_op_that_a_batch_stands_for(attached: adapters.Attached) -> None:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        Training({"precondition_frequency": 1}).run(2)
+    shapes = [event.input_shapes for event in seen.events() or () if event.name == "aten::linalg_qr"]
+    assert shapes.count([[33, 64, 64]]) == 1
 
 
 def test_taken_off_the_class_is_as_it_was() -> None:

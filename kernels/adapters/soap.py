@@ -159,6 +159,8 @@ def factored(matrices: list[Tensor], guard: Guard) -> Iterator[Tensor]:
         return
     stack = torch.stack(matrices)
     matrices.clear()
-    Q = guard(torch._C.DispatchKeySet(KEYS[stack.device.type]), stack)[0]
+    # No op of the dispatcher makes this call: a profile is to show the one that it stands for.
+    with torch._C._profiler._RecordFunctionFast(f"aten::{QR.op}", [stack]):
+        Q = guard(torch._C.DispatchKeySet(KEYS[stack.device.type]), stack)[0]
     del stack
     yield from (q.clone() for q in Q)
