@@ -172,6 +172,7 @@ def test_no_width_scrolls_sideways(page: Page, report: Path, width: int) -> None
     page.asked.clear()
     page.open(report, width)
     assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('#ranking .scroll'))")
 
 
 def test_every_picture_and_control_can_be_reached_by_the_keyboard(page: Page) -> None:

@@ -67,7 +67,7 @@ def ranking_section(session: Session, hues: Hues) -> Section:
     if rest:
         rows.append(Row(drawn(rank.sums(f"{len(rest)} others", rest), 4, Bar(share_of(rest)))))
     total = rank.sums("total", ranking.targets)
-    blocks: list[Block] = [Table("", heads(rank.TARGETS, "#", "calls", "basis"), rows, total)]
+    blocks: list[Block] = [Table("", heads(rank.TARGETS, "#", "", "calls", "ceiling", "basis"), rows, total)]
     if ranking.run.linalg:
         blocks.append(linalg_table(ranking))
     lead = (
