@@ -1,12 +1,16 @@
 """A program that trains with SOAP: the adapter is found in its trace, accepted, run, watched, and taken back."""
 
 import json
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Workshop
+from run_swaps import INCLUDED, accept
 
 from qrprof.kernels.adapters import find, unfit
+from qrprof.kernels.sources import own_sha256
 
 pytestmark = pytest.mark.skipif(bool(unfit(find("soap"))), reason="there is no version of the package that it knows")
 
@@ -50,3 +54,50 @@ def test_found_accepted_run_and_taken_back(workshop: Workshop, tmp_path: Path) -
     out, said = qrprof("run", "train.py")
     assert out == stock
     assert "train.py runs on stock kernels" in said
+
+
+RANK = """\
+import json, os, torch, torch.distributed as dist
+from torch import nn
+from pytorch_optimizer import SOAP
+from qrprof import kernels
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(*(nn.Linear(64, 64) for _ in range(16)))
+optimizer = SOAP(net.parameters(), precondition_frequency=1)
+torch.manual_seed(dist.get_rank())
+for _ in range(4):
+    optimizer.zero_grad()
+    net(torch.randn(8, 64)).square().mean().backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+    optimizer.step()
+print(json.dumps([sum(swap.hits for swap in kernels.report()), [p.double().sum().item() for p in net.parameters()]]))
+dist.barrier()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("elsewhere", "hits"), [("config", 3), ("none", 0)])
+def test_ranks_group_alike_or_not_at_all(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, elsewhere: str, hits: int
+) -> None:
+    monkeypatch.setenv("QRPROF_CONFIG", str(workshop.folder / "config"))
+    entry = replace(INCLUDED, name="soap", kind="adapter", sha256=own_sha256("adapter", "soap"))
+    accept(workshop.folder, [entry])
+    workshop.write("ddp.py", RANK)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    folders = {"0": "config", "1": elsewhere}
+    started = [
+        workshop.start(
+            "-m", "qrprof", "run", "ddp.py", **shared, RANK=rank, QRPROF_CONFIG=str(workshop.folder / folder)
+        )
+        for rank, folder in folders.items()
+    ]
+    ended = [workshop.ended(process) for process in started]
+    assert [rank.code for rank in ended] == [0, 0], [rank.err for rank in ended]
+    first, second = (json.loads(rank.out) for rank in ended)
+    assert first == second
+    assert first[0] == hits
