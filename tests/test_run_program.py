@@ -85,14 +85,12 @@ def test_an_accepted_swap_serves_the_program(workshop: Any) -> None:
 def test_undone_it_is_stock_bit_for_bit(workshop: Any, plain_rows: str) -> None:
     workshop.write("train.py", ROWS)
     rounded = SOFTMAX.replace("return shifted", "return 1.000001 * shifted")
-    path = accept(workshop.folder, [candidate(rounded)], [rounded])
+    accept(workshop.folder, [candidate(rounded)], [rounded])
     assert run(workshop, "train.py").out != plain_rows
     write(workshop.folder, [])
     ended = run(workshop, "train.py")
     assert (ended.out, ended.script_err) == (plain_rows, "")
     assert ended.said == ["no swap is accepted in .qrprof: train.py runs on stock kernels; see `qrprof swaps list`"]
-    path.unlink()
-    assert run(workshop, "train.py").said == ended.said
 
 
 @needs_mkl
@@ -202,6 +200,7 @@ def plant(workshop: Any, entry: Entry, sources: Sequence[str] = ()) -> str:
     return str(line)
 
 
+@pytest.mark.slow
 def test_a_swap_of_another_torch_cpu_or_source_is_off(workshop: Any) -> None:
     assert "judged with torch 2.0.1" in plant(workshop, replace(candidate(SOFTMAX), torch="2.0.1"), [SOFTMAX])
     assert "judged on Some CPU" in plant(workshop, replace(candidate(SOFTMAX), machine="Some CPU"), [SOFTMAX])
@@ -317,19 +316,18 @@ def test_the_program_may_leave_its_folder(workshop: Any) -> None:
     assert "served 8 of 8" in run(workshop, "train.py").said[0]
 
 
-def test_without_the_command(workshop: Any) -> None:
+def test_without_the_command(workshop: Any, plain_rows: str) -> None:
     entry = candidate(SOFTMAX)
     accept(workshop.folder, [entry], [SOFTMAX])
     workshop.write(
         "train.py",
         "from qrprof import kernels\nkernels.install('.qrprof/swaps.json')\n"
         + ROWS
-        + "print(kernels.report()[0].hits)\nkernels.uninstall()\nprint(digest(x.softmax(1)))\n",
+        + "print(kernels.report()[0].hits)\nkernels.uninstall()\n"
+        + ROWS,
     )
     ended = stock(workshop, "train.py")
-    assert (ended.code, ended.err, ended.out.split()[1]) == (0, "", "8")
-    workshop.write("stock.py", ROWS + "print(digest(x.softmax(1)))\n")
-    assert ended.out.split()[2] == stock(workshop, "stock.py").out.split()[1]
+    assert (ended.code, ended.err, ended.out.splitlines()[1:]) == (0, "", ["8", plain_rows.strip()])
 
 
 def test_a_program_that_installs_swaps_itself_may_do_so_where_none_are_accepted(workshop: Any) -> None:
