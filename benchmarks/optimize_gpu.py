@@ -3,9 +3,9 @@
 python benchmarks/optimize_gpu.py --json FILE [--lanes 40x176,40x352,60x1024] [--seconds 90] [--slots 6]
 
 For each lane the real optimizer proposes for so many seconds: the search over the declared tunables, in child processes
-of the gate, one of which measures at a time on each GPU. Then the package's own kernels, the same in one file, the poor settings and
-what was found are timed beside each other by the gate's rounds; `over` is the speed over the package's kernels,
-`recovered` that of what was found over the same kernels in one file. FILE is written after every candidate.
+of the gate, one of which measures at a time on each GPU. Then the package's own kernels, the same in one file, the poor
+settings and what was found are timed beside each other by the gate's rounds; `over` is the speed over the package's
+kernels, `recovered` that of what was found over the same kernels in one file. FILE is written after every candidate.
 `--lanes cpu` is a lane of another kind, with which all of this runs in a minute without a GPU.
 """
 
@@ -227,6 +227,7 @@ def main() -> None:
             shipped, poor = with_settings(shipped, fixed), with_settings(poor, fixed)
             report.keep(name, shipped=settings_of(shipped), poor=settings_of(poor))
             found = searched(task, poor, pool, options.seconds, options.seed, report, name)
+            pool.rest()  # its processes hold memory of the GPU
             report.say(f"{name}: found {settings_of(found)}")
             package = PACKAGE if lane.device == "cuda" else shipped
             files = {STOCK: stock_source("geqrf"), PARENT: package, TWIN: package, "shipped": shipped, "poor": poor}
