@@ -1,9 +1,11 @@
 """Patches as swaps: proposed for a run, accepted by applying them, undone, and what hands of others do in between."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from conftest import Workshop
 
 from qrprof.planner.ledger import opened
 from qrprof.planner.patches.patch import Patch, made
@@ -94,3 +96,41 @@ def test_two_decisions_at_once(by: Deciding, patch: Patch) -> None:
     with pytest.raises(QrprofError, match="another qrprof has decided"):
         patching.accept(by, kept, patch.diff)
     assert (by.root / "train.py").read_bytes() == BEFORE
+
+
+TRAIN = """\
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self): return 320
+    def __getitem__(self, i):
+        time.sleep(0.001)
+        return torch.full((8,), float(i))
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x in DataLoader(Numbers(), batch_size=8):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_from_the_trace_to_the_changed_file_and_back(workshop: Workshop) -> None:
+    def qrprof(*arguments: str) -> str:
+        ended = workshop.python("-m", "qrprof", *arguments, QRPROF_CONFIG=str(workshop.folder / "config"))
+        assert ended.code == 0, ended.err
+        return ended.out
+
+    script = workshop.write("train.py", TRAIN)
+    qrprof("trace", "train.py")
+    (swap,) = json.loads(qrprof("swaps", "list", "--json"))["swaps"]
+    assert (swap["kind"], swap["state"]) == ("patch", "proposed")
+    assert "+for x in DataLoader(Numbers(), batch_size=8, num_workers=4):" in qrprof("swaps", "show", swap["name"])
+    qrprof("swaps", "accept", swap["name"], "--yes")
+    assert script.read_text() == TRAIN.replace("batch_size=8", "batch_size=8, num_workers=4")
+    assert workshop.python("train.py").code == 0
+    qrprof("swaps", "undo", swap["name"])
+    assert script.read_text() == TRAIN
