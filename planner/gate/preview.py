@@ -14,6 +14,8 @@ from tempfile import TemporaryDirectory
 from time import perf_counter_ns
 from typing import Final
 
+import torch
+
 from qrprof.planner.gate.contract import contract
 from qrprof.planner.gate.development import development
 from qrprof.planner.gate.draw import draw, fresh_seed
@@ -61,7 +63,9 @@ class Look(Run):
     def contract(self) -> Checked:
         """The profiler that watches takes seconds to start, in which the device does nothing."""
         self.trial = self.against(self.beside)
-        return contract(self.trial)
+        checked = contract(self.trial)
+        torch.cuda.empty_cache()  # what the checks took, for those that measure before it is this one's turn
+        return checked
 
     def development(self) -> Checked:
         self.open.enter_context(self.turn)
@@ -104,6 +108,7 @@ def preview(
         for stage in STAGES:
             if not look.step(stage):
                 break
+    torch.cuda.empty_cache()
     return told(look)
 
 
