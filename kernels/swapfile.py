@@ -102,9 +102,12 @@ def write(path: Path, entries: Sequence[Entry]) -> None:
 
 
 def project_of(path: Path) -> Path:
-    """The folder that a file of swaps belongs to: the one whose `.qrprof` holds it, else its own."""
-    folder = path.resolve().parent
-    return folder.parent if folder.name == FOLDER else folder
+    """The folder that a file of swaps belongs to: the one whose `.qrprof` holds it, else its own.
+
+    By the names in the path: a link to another project's file is no part of that project.
+    """
+    folder = path.absolute().parent
+    return (folder.parent if folder.name == FOLDER else folder).resolve()
 
 
 def same_torch(one: str, other: str) -> bool:

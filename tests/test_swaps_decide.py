@@ -160,6 +160,17 @@ def test_a_planted_file_of_trust_in_the_folder_is_not_read(root: Path, tmp_path:
     assert loaded(clone) == []
 
 
+@pytest.mark.parametrize("linked", [".qrprof", ".qrprof/swaps.json"])
+def test_a_link_into_another_project_brings_none_of_its_trust(root: Path, tmp_path: Path, linked: str) -> None:
+    accepted(root)
+    clone = tmp_path / "clone"
+    (clone / linked).parent.mkdir(parents=True)
+    (clone / linked).symlink_to(root / linked)
+    assert "you have not accepted it" in refused(clone)
+    (tmp_path / "same").symlink_to(root)
+    assert loaded(tmp_path / "same") == loaded(root) != []
+
+
 def test_planted_swaps_are_removed_by_the_next_look(root: Path) -> None:
     (root / ".qrprof").mkdir()
     write(swaps_file(root), [ENTRY])

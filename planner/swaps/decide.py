@@ -85,7 +85,7 @@ def placed(kept: KeptSwap, there: Here) -> KeptSwap:
     """For this torch and this machine alone, which no verdict speaks of."""
     if kept.entry is None:
         return kept
-    entry = replace(kept.entry, torch=there.torch, machine=there.machine(kept.entry.device))
+    entry = replace(kept.entry, torch=there.torch, machine=there.machine(kept.entry.device) or kept.entry.machine)
     return replace(kept, swap=replace(kept.swap, entry=entry))
 
 
