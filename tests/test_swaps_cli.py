@@ -78,6 +78,7 @@ def test_show_has_the_evidence_the_life_and_the_whole_source(root: Path, capsys:
         "error against float64",
         "2x512x512",
         "3.00 MiB",
+        "float32[1..8,16], -1, False",
         "bubblewrap",
         "ada",
         "stock",

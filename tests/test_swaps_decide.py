@@ -286,3 +286,15 @@ def test_a_source_that_is_not_what_its_hash_says_is_not_shown(root: Path) -> Non
         connection.execute("UPDATE sources SET text = 'def candidate(*args): evil()'")
         with pytest.raises(QrprofError, match="does not hold the source"):
             store.source_of(connection, kept.swap.sha256)
+
+
+@pytest.mark.parametrize("change", [{"sha256": "ef" * 32}, {"op": "_log_softmax"}, {"name": "qr"}, {"kind": "adapter"}])
+def test_an_entry_that_is_not_what_was_shown_is_not_accepted(root: Path, change: dict[str, object]) -> None:
+    kept = verified(root)
+    assert kept.entry is not None
+    planted = replace(kept.swap, entry=replace(kept.entry, **change))  # type: ignore[arg-type]
+    with opened(root) as connection:
+        connection.execute("UPDATE swaps SET record = ?", (store.written(planted),))
+    with pytest.raises(QrprofError, match="the ledger contradicts itself"):
+        decide.accept(by(root), now(root, kept.name), SOURCE, "the gate passed it")
+    assert trust.trusted(root.resolve()) == frozenset()

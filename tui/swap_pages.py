@@ -8,6 +8,7 @@ from rich.console import RenderableType
 
 from qrprof import __version__
 from qrprof.kernels.sources import HERE
+from qrprof.kernels.swapfile import Case
 from qrprof.planner.gate.evidence import Kept
 from qrprof.planner.gate.records import Task, Verdict
 from qrprof.planner.swaps.proposals import about
@@ -80,6 +81,8 @@ def page(one: Shown) -> list[RenderableType]:
         field("what", served),
         field("sha256", swap.sha256[:SHA]),
     ]
+    if swap.entry and swap.entry.cases:
+        blocks += [field("serves", calls(case)) for case in swap.entry.cases]
     if swap.run_id:
         blocks.append(field("run", swap.run_id))
     if swap.prediction is not None:
@@ -88,6 +91,22 @@ def page(one: Shown) -> list[RenderableType]:
     if swap.kind in ("included", "adapter"):
         blocks.append(field("source", f"part of qrprof {__version__}, in {HERE}"))
     return [*blocks, "", table(LIFE, [life(change) for change in one.kept.changes])]
+
+
+def calls(case: Case) -> str:
+    """ "float32[1..8,16], -1, False": the arguments of the calls that a candidate serves, in order."""
+    tensors = [tensor(*one) for one in zip(case.dtypes, case.shapes, strict=False)]
+    plain = [str(value) for value in case.plain]
+    order = case.layout or "t" * len(tensors) + "p" * len(plain)
+    given = {"t": iter(tensors), "p": iter(plain)}
+    return ", ".join(next(given[kind], "?") for kind in order if kind in given) + (
+        "" if case.strided else ", contiguous"
+    )
+
+
+def tensor(dtype: str, shape: Sequence[tuple[int, int]]) -> str:
+    sizes = [str(high) if low == high else f"{low}..{high}" for low, high in shape]
+    return f"{dtype}[{','.join(sizes)}]"
 
 
 def life(change: Change) -> list[Cell]:

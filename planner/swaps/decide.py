@@ -21,6 +21,7 @@ from qrprof.planner.swaps import store
 from qrprof.planner.swaps.publish import current, deciding, publish, swaps_file, write_candidate
 from qrprof.planner.swaps.records import Change, KeptSwap, State
 from qrprof.profiler.devices import cpu_name
+from qrprof.profiler.errors import Exit, QrprofError
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,7 @@ def accept(by: Deciding, kept: KeptSwap, source: str | None, why: str, override:
 
     Raises QrprofError where it has changed since it was read, and where anything cannot be written.
     """
-    entry = kept.entry
-    assert entry is not None
+    entry = whole(kept, source)
     with deciding(by.root), opened(by.root) as connection:
         store.require_unchanged(connection, kept)
         before = served_before(store.listed(connection), kept)
@@ -140,6 +140,15 @@ def accept(by: Deciding, kept: KeptSwap, source: str | None, why: str, override:
         for one in before:
             if one.entry:
                 trust.distrust(by.project, one.entry)
+
+
+def whole(kept: KeptSwap, source: str | None) -> Entry:
+    """Its entry. Raises QrprofError where that is of another source, name or op: someone else wrote the ledger."""
+    swap, entry = kept.swap, kept.entry
+    shown = (swap.name, swap.kind, swap.op, hashlib.sha256(source.encode()).hexdigest() if source else swap.sha256)
+    if entry is None or (entry.name, entry.kind, entry.op, entry.sha256) != shown:
+        raise QrprofError(f"the ledger contradicts itself on swap {swap.name}; judge it anew", Exit.REFUSED)
+    return entry
 
 
 def served_before(swaps: Sequence[KeptSwap], kept: KeptSwap) -> list[KeptSwap]:
