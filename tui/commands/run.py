@@ -77,7 +77,7 @@ def accepted(root: Path) -> Path | None:
     try:
         return path if swapfile.read(path) else None
     except QrprofError:
-        return path if path.exists() else None
+        return path if os.path.lexists(path) else None
 
 
 def tell(done: Mapping[str, Any] | None, full: bool) -> None:
