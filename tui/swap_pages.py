@@ -1,6 +1,6 @@
 """Swaps as they are shown: a table of all, and of one its evidence, its life and its whole source."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -98,10 +98,9 @@ def calls(case: Case) -> str:
     tensors = [tensor(*one) for one in zip(case.dtypes, case.shapes, strict=False)]
     plain = [str(value) for value in case.plain]
     order = case.layout or "t" * len(tensors) + "p" * len(plain)
-    given = {"t": iter(tensors), "p": iter(plain)}
-    return ", ".join(next(given[kind], "?") for kind in order if kind in given) + (
-        "" if case.strided else ", contiguous"
-    )
+    given: dict[str, Iterator[str]] = {"t": iter(tensors), "p": iter(plain)}
+    found = [next(given[kind], "?") for kind in order if kind in given]
+    return ", ".join(found) + ("" if case.strided else ", contiguous")
 
 
 def tensor(dtype: str, shape: Sequence[tuple[int, int]]) -> str:
