@@ -49,16 +49,9 @@ class Shown:
 def row(one: Shown) -> list[Cell]:
     kept, entry = one.kept, one.kept.entry
     speedup = one.verdict.speedup if one.verdict else None
+    ratio = units.ratio(speedup.mid if speedup else None)
     where = (entry.machine or entry.device or "any device") if entry else units.MISSING
-    last = kept.changes[-1]
-    return [
-        name(kept.name),
-        kept.swap.kind,
-        state(one),
-        units.ratio(speedup and speedup.mid),
-        name(where),
-        last.at[:16],
-    ]
+    return [name(kept.name), kept.swap.kind, state(one), ratio, name(where), kept.changes[-1].at[:16]]
 
 
 def state(one: Shown) -> str:
@@ -75,7 +68,7 @@ def page(one: Shown) -> list[RenderableType]:
     """All but the source, which `source_lines` gives."""
     swap = one.kept.swap
     served = f"aten::{swap.op}" if swap.op else about(swap.name, swap.kind) or (swap.patch.title if swap.patch else "")
-    blocks = [
+    blocks: list[RenderableType] = [
         title(f"{swap.name}: {state(one)}"),
         field("kind", swap.kind),
         field("what", served),
