@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrprof.kernels.running.watched import Apart, Parameter, Served, Step, Swaps, Trained
+from qrprof.kernels.running.watched import Apart, Machine, Parameter, Served, Step, Swaps, Trained
 from qrprof.planner.verify.equivalence import EPS, FORCED, FREE, equivalence
 from qrprof.planner.verify.records import Kind
 
@@ -37,9 +37,9 @@ def run(off: float = 0.0, drift: float = 0.0, leads: bool = False, hits: int = 0
         forced = 1 <= k <= FORCED_STEPS and not leads
         moved = drift if k > FORCED_STEPS else 0.0
         parameters = tuple(parameter(off, forced, moved) for _ in NAMES)
-        steps.append(Step(0, 4.0 * (1 + moved), f"generators {k}", hits * k, parameters))
+        steps.append(Step(0, 4.0 * (1 + moved), 1, f"generators {k}", hits * k, parameters))
     served = (Served("linalg_qr", "CPU", hits * len(steps), {}, 0, 0, 0),) if hits else ()
-    return Trained((NAMES,), tuple(steps), Swaps(served), 0, 0, "")
+    return Trained((NAMES,), tuple(steps), Swaps(served), 0, Machine("", "", 0, {}))
 
 
 STOCK = run(leads=True)

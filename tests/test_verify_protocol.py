@@ -74,6 +74,13 @@ def test_a_gain_within_the_noise_is_not_called_one() -> None:
     assert word(found) == "cannot tell"
 
 
+def test_what_swapped_processes_differ_by_is_noise_too() -> None:
+    slow, fast = leg(*[2e6] * 8), leg(*[1e6] * 8)
+    found = gain([Round(slow, (slow, fast), slow)] * 2)
+    assert found.noise == pytest.approx(1)
+    assert word(found) == "cannot tell"
+
+
 def test_a_slower_swap_is_called_slower() -> None:
     assert word(gain(noisy(0.5, 0.01, rounds=2, steps=8))) == "slower"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from qrprof.kernels.running import snapshot, watched
 from qrprof.kernels.running.following import names_of
 from qrprof.kernels.running.rounding import rounded
-from qrprof.kernels.running.watched import Apart, Parameter, Served, Step, Swaps, Timed, Trained
+from qrprof.kernels.running.watched import Apart, Machine, Parameter, Served, Step, Swaps, Timed, Trained
 
 
 def trained(seed: int = 0) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -125,7 +125,13 @@ def test_inputs_move_up_down_and_not_at_all() -> None:
 def test_records_are_read_as_they_were_written(tmp_path: Path, value: float) -> None:
     swaps = Swaps((Served("linalg_qr", "CPU", 3, {"mode": 1}, 3, 0, 0),), ("soap",), ("swap x is off",))
     parameters = (Parameter("float32", value, 0.1, 1.0, Apart(0.0, 0.0, 0.0)), Parameter(None, 0.0, 0.0, 1.0, None))
-    made = Trained((("weight", "bias"),), (Step(0, 2.5, "abc", 3, parameters),), swaps, 10, 20, "")
+    made = Trained(
+        (("weight", "bias"),),
+        (Step(0, 2.5, 7, "abc", 3, parameters),),
+        swaps,
+        10,
+        Machine("a CPU", "", 20, {"torch": "2"}),
+    )
     timed = Timed("host clock", (1, 2), (3, 4), 5, swaps)
     watched.write(tmp_path / "trained.json", made)
     watched.write(tmp_path / "timed.json", timed)

@@ -6,6 +6,7 @@ its next step begins where the leader's did, and what comes out of the two can b
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,8 +18,9 @@ from torch import Tensor
 
 from qrprof.kernels.running import snapshot
 from qrprof.kernels.running.snapshot import norm, parameters_of
-from qrprof.kernels.running.training import ending, gpu, guarded, memory, peak, swaps
+from qrprof.kernels.running.training import ending, guarded, machine, peak, swaps
 from qrprof.kernels.running.watched import Apart, Parameter, Step, Trained
+from qrprof.profiler.recording.clock import uses_device
 
 SPARE = 2  # times a snapshot's size that has to be free on the disk
 
@@ -47,6 +49,7 @@ class Seen:
     steps: list[Step] = field(default_factory=list)
     losses: list[Tensor] = field(default_factory=list)  # of the step under way
     before: Before | None = None
+    began_ns: int = field(default_factory=time.perf_counter_ns)  # of the step under way
 
 
 def install(settings: dict[str, Any]) -> None:
@@ -59,7 +62,7 @@ def install(settings: dict[str, Any]) -> None:
     seen, pid = Seen(), os.getpid()
 
     def record() -> Trained:
-        return Trained(tuple(seen.names), tuple(seen.steps), swaps(), peak(), memory(), gpu())
+        return Trained(tuple(seen.names), tuple(seen.steps), swaps(), peak(), machine())
 
     end = ending(task.file, record)
 
@@ -106,7 +109,9 @@ def stepped(optimizer: Any, seen: Seen, task: Task) -> None:
     if before is None:  # a step within a step
         return
     seen.before = None
-    number = len(seen.steps)
+    if uses_device():
+        torch.cuda.synchronize()
+    ended_ns, number = time.perf_counter_ns(), len(seen.steps)
     file = task.folder / f"{number}.pt"
     stock = None if task.leads or number > task.forced or not file.exists() else snapshot.load(file)
     own = snapshot.taken(optimizer, before.gradients)
@@ -115,6 +120,7 @@ def stepped(optimizer: Any, seen: Seen, task: Task) -> None:
         Step(
             optimizer=index_of(optimizer, seen),
             loss=sum(float(loss) for loss in seen.losses) if seen.losses else None,
+            ns=ended_ns - seen.began_ns,
             random=snapshot.random_hash(),
             hits=swaps().hits,
             parameters=measured(parameters_of(optimizer), before, apart),
@@ -125,6 +131,7 @@ def stepped(optimizer: Any, seen: Seen, task: Task) -> None:
         snapshot.restore(optimizer, stock)
     elif task.leads and number <= task.forced and room_for(own, task.folder):
         snapshot.save(file, own)
+    seen.began_ns = time.perf_counter_ns()
 
 
 def room_for(own: snapshot.Snapshot, folder: Path) -> bool:

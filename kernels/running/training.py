@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from qrprof.kernels.running import watched
-from qrprof.kernels.running.watched import Served, Swaps
+from qrprof.kernels.running.watched import Machine, Served, Swaps
 from qrprof.profiler.recording.clock import uses_device
 from qrprof.profiler.recording.recorder import leave
 
@@ -104,21 +104,15 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else KIB)
 
 
-def memory() -> int:
-    """Bytes that there are, of the same memory."""
+def machine() -> Machine:
     import torch
+
+    from qrprof.profiler.devices import cpu_name
+    from qrprof.profiler.recording.runrecord import versions
 
     if uses_device():
-        return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        return Machine(gpu.name, str(getattr(gpu, "uuid", "")), gpu.total_memory, versions())
     import psutil
 
-    return int(psutil.virtual_memory().total)
-
-
-def gpu() -> str:
-    """What no other GPU is called; "" on a CPU."""
-    import torch
-
-    if not uses_device():
-        return ""
-    return str(getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", ""))
+    return Machine(cpu_name(), "", int(psutil.virtual_memory().total), versions())

@@ -38,6 +38,7 @@ class Parameter:
 class Step:
     optimizer: int  # which one's step it is, by the order of their first steps
     loss: float | None  # sum of the numbers that backward() was called on; None: there were none
+    ns: int  # from the end of the step before, and of our own work there
     random: str  # hash of the state of all random generators after the step
     hits: int  # calls that swaps have served so far
     parameters: tuple[Parameter, ...]
@@ -70,6 +71,16 @@ class Swaps:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What a program trains on."""
+
+    device: str  # name of the GPU, else of the CPU
+    gpu: str  # uuid; "": a CPU
+    memory: int  # bytes that it has
+    versions: Mapping[str, str]  # of torch and what it stands on
+
+
+@dataclass(frozen=True)
 class Trained:
     """A run that was watched for what it computes."""
 
@@ -77,8 +88,7 @@ class Trained:
     steps: tuple[Step, ...]
     swaps: Swaps
     peak: int  # most bytes of memory held
-    memory: int  # bytes that there are
-    gpu: str  # uuid of the GPU it was on; "": on a CPU
+    machine: Machine
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def write(path: Path, record: Trained | Timed) -> None:
 def read_trained(path: Path) -> Trained:
     record = json.loads(path.read_text(encoding="utf-8"))
     names, steps = tuple(map(tuple, record["names"])), tuple(map(step_of, record["steps"]))
-    return Trained(names, steps, swaps_of(record), record["peak"], record["memory"], record["gpu"])
+    return Trained(names, steps, swaps_of(record), record["peak"], Machine(**record["machine"]))
 
 
 def read_timed(path: Path) -> Timed:

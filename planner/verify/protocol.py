@@ -3,7 +3,8 @@
 A round is stock, swapped, swapped, stock, so that linear drift cancels. All processes time the same steps of the
 program, so that each step stands beside itself: for a step, the median over the processes stands, since one disturbed
 one must not decide; the gain is a ratio of sums over the steps, since slow steps count for more. The interval is a
-bootstrap over rounds and steps. Noise is what the first stock process of the rounds differs by from the last.
+bootstrap over rounds and steps. Noise is what processes of one kind differ by from one another, the first of the rounds
+from the last: the more of stock's and of the swapped program's.
 """
 
 from collections.abc import Sequence
@@ -53,16 +54,20 @@ def gain_of(rounds: Sequence[Round]) -> Gain | None:
     if steps < FEWEST:
         return None
     stock, swapped = (times([getattr(one, side) for one in rounds], steps) for side in ("stock", "swapped"))
-    first, last = (times([(getattr(one, side),) for one in rounds], steps) for side in ("first", "last"))
-    alone = interval(first, last)
     return Gain(
         stock_ns=float(np.median(stock.reshape(-1, steps), axis=0).mean()),
         swapped_ns=float(np.median(swapped.reshape(-1, steps), axis=0).mean()),
         speedup=interval(stock, swapped),
-        noise=max(alone.high, 1 / alone.low) - 1,
+        noise=max(between(stock), between(swapped)),
         rounds=len(rounds),
         steps=steps,
     )
+
+
+def between(legs: Floats) -> float:
+    """What the first processes of the rounds differ by from the last ones, as a fraction, at most."""
+    found = interval(legs[:, :1], legs[:, 1:])
+    return max(found.high, 1 / found.low) - 1
 
 
 def times(legs: Sequence[Sequence[Timed]], steps: int) -> Floats:

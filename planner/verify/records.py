@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from qrprof.kernels.running.watched import Swaps
+from qrprof.kernels.running.watched import Machine, Swaps
 from qrprof.planner.gate.records import Interval
 
 Outcome = Literal["keep", "no difference", "harmful", "cannot tell"]
@@ -49,7 +49,7 @@ class Gain:
     stock_ns: float
     swapped_ns: float
     speedup: Interval  # of 95 %
-    noise: float  # of stock against stock, as a fraction
+    noise: float  # between processes of one kind, as a fraction
     rounds: int
     steps: int  # of each process
 
@@ -122,5 +122,6 @@ class Verification:
     compared: Compared | None
     expected: Expected | None  # None: nothing was promised
     held: bool | None
+    machine: Machine
     notes: tuple[str, ...]
     seconds: float

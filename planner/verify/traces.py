@@ -15,6 +15,7 @@ from qrprof.profiler.diff import diff, side
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.events import KERNEL
 from qrprof.profiler.load import load_run
+from qrprof.profiler.store import RUN_FILE
 from qrprof.profiler.trace import Trace
 
 
@@ -33,6 +34,8 @@ def base_record(name: str, program: Program) -> dict[str, Any]:
 
 def compared(folder: Path, ops: Collection[str]) -> Compared:
     """Of the traces in the folders A (stock) and B; rows of `ops` are the swaps' own."""
+    if not all((folder / name / RUN_FILE).exists() for name in "AB"):
+        return Compared((), (), "the program ended before a trace of it was whole")
     try:
         (a, first), (b, second) = (load_run(folder / name) for name in "AB")
     except QrprofError as error:

@@ -68,7 +68,7 @@ def of_times(gain: Gain | None, memory: Memory | None) -> Iterator[Finding]:
     elif said == "cannot tell":
         yield Finding(
             "noise",
-            f"a step is {by}, and stock against stock differs by {units.share(gain.noise)}: too much to tell a"
+            f"a step is {by}, and processes of one kind differ by {units.share(gain.noise)}: too much to tell a"
             f" difference of {units.share(RESOLUTION)}; give more --rounds or --steps, or a quieter machine",
         )
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import psutil
 
 from qrprof.kernels import adapters
-from qrprof.kernels.running.watched import Swaps, Timed, Trained, read_timed, read_trained
+from qrprof.kernels.running.watched import Machine, Swaps, Timed, Trained, read_timed, read_trained
 from qrprof.kernels.swapfile import Entry
 from qrprof.planner.optimize.slots import held, slot_of
 from qrprof.planner.predictions import Prediction
@@ -34,6 +35,8 @@ from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 
 SPREAD: Final = 5  # stock runs with moved inputs
+TIMED_NS: Final = 1_000_000_000  # of steps in a process
+MOST_TIMED: Final = 10  # times the steps asked for
 TRACED_NS: Final = 1_000_000_000  # of steps
 MOST_TRACED: Final = 5  # steps
 ROOM: Final = 1.25  # times its peak that a process may need
@@ -49,7 +52,7 @@ class Task:
     swaps: Path  # a swaps.json
     entries: tuple[Entry, ...]  # of it
     warmup: int
-    steps: int  # timed in a process; as many are compared
+    steps: int  # compared; as many are timed in a process, or more where they are short
     rounds: int
     prediction: Prediction | None
     folder: Path  # a new one, for records, snapshots and traces
@@ -61,8 +64,8 @@ def verify(task: Task, say: Say) -> Verification:
     training = trains_alike(task, say)
     findings, rounds, swaps = list(training.findings), list[Round](), training.swaps
     if not {one.kind for one in findings} & (HARMFUL | IDLE):
-        with held(slot_of({"uuid": training.gpu} if training.gpu else {}), lambda: waiting(say)):
-            rounds, crash = timed_rounds(task, say)
+        with held(slot_of({"uuid": gpu} if (gpu := training.machine.gpu) else {}), lambda: waiting(say)):
+            rounds, crash = timed_rounds(task, steps_to_time(task, training.step_ns), say)
         findings += crash
         swaps = rounds[-1].swapped[-1].swaps if rounds else swaps
     gain, memory = (gain_of(rounds), memory_of(rounds)) if rounds else (None, None)
@@ -79,6 +82,7 @@ def verify(task: Task, say: Say) -> Verification:
         compared=traces,
         expected=expected,
         held=is_held(expected, gain) if expected and gain else None,
+        machine=training.machine,
         notes=tuple(notes(swaps, training.same, memory)),
         seconds=time.monotonic() - began,
     )
@@ -103,7 +107,8 @@ class Training:
     swaps: Swaps  # what they did in the compared steps
     same: Equivalence | None  # None: the swapped program did not get there
     findings: tuple[Finding, ...]  # all that speaks against the swaps so far
-    gpu: str  # uuid; "": the program trains on a CPU
+    machine: Machine
+    step_ns: float  # of the stock program, roughly
 
 
 def trains_alike(task: Task, say: Say) -> Training:
@@ -114,19 +119,20 @@ def trains_alike(task: Task, say: Say) -> Training:
         raise QrprofError(
             f"{task.program.script} ended before an optimizer's step; there is no training to compare", Exit.USAGE
         )
+    step_ns = median(step.ns for step in lead.steps)
     spread = [watched_training(task, f"moved{i}", None, seed=i) for i in range(SPREAD)]
     at_once = processes_at_once(lead, len(spread) + 1)
     say(f"2 of 3: the swapped program, and {SPREAD} stock ones whose inputs are moved by one rounding")
     processes = run_all(task.program, [watched_training(task, "swapped", task.swaps), *spread], task.folder, at_once)
     swapped = next(processes)
     if crash := crashed(swapped):
-        return Training(Swaps(), None, (crash,), lead.gpu)
+        return Training(Swaps(), None, (crash,), lead.machine, step_ns)
     ours = read_trained(swapped.file)
     findings = of_swaps(ours.swaps)
     if {one.kind for one in findings} & IDLE:
-        return Training(ours.swaps, None, tuple(findings), lead.gpu)
+        return Training(ours.swaps, None, tuple(findings), lead.machine, step_ns)
     same = equivalence(lead, [read_trained(require(one, task.program)) for one in processes], ours)
-    return Training(ours.swaps, same, (*findings, *same.findings), lead.gpu)
+    return Training(ours.swaps, same, (*findings, *same.findings), lead.machine, step_ns)
 
 
 def watched_training(task: Task, name: str, swaps: Path | None, leads: bool = False, seed: int | None = None) -> Leg:
@@ -146,7 +152,7 @@ def watched_training(task: Task, name: str, swaps: Path | None, leads: bool = Fa
 def processes_at_once(lead: Trained, most: int) -> int:
     """How many the machine's cores and the memory of what the program trains on have room for."""
     cores = (psutil.cpu_count(logical=False) or 1) // 2
-    return max(1, min(most, cores, int(lead.memory / (ROOM * max(lead.peak, 1)))))
+    return max(1, min(most, cores, int(lead.machine.memory / (ROOM * max(lead.peak, 1)))))
 
 
 def crashed(ended: Ended) -> Finding | None:
@@ -166,7 +172,12 @@ def waiting(say: Say) -> Iterator[None]:
     yield
 
 
-def timed_rounds(task: Task, say: Say) -> tuple[list[Round], list[Finding]]:
+def steps_to_time(task: Task, step_ns: float) -> int:
+    """Short steps are timed more often: a few of them are mostly noise."""
+    return min(max(task.steps, int(TIMED_NS // max(step_ns, 1))), MOST_TIMED * task.steps)
+
+
+def timed_rounds(task: Task, steps: int, say: Say) -> tuple[list[Round], list[Finding]]:
     """Rounds of stock, swapped, swapped, stock; none, and why, where the swapped program fails."""
     rounds = []
     for number in range(task.rounds):
@@ -175,7 +186,7 @@ def timed_rounds(task: Task, say: Say) -> tuple[list[Round], list[Finding]]:
         found: list[Timed] = []
         for i in range(4):
             traced = traced_steps(found[0]) if last and i >= 2 else 0
-            leg = watched_times(task, f"time{number}-{i}", i in (1, 2), traced)
+            leg = watched_times(task, f"time{number}-{i}", i in (1, 2), steps, traced)
             ended = run(task.program, leg, task.folder)
             if leg.swaps and (crash := crashed(ended)):
                 return [], [crash]
@@ -189,13 +200,13 @@ def traced_steps(timed: Timed) -> int:
     return max(1, min(MOST_TRACED, TRACED_NS * len(timed.steps_ns) // max(sum(timed.steps_ns), 1)))
 
 
-def watched_times(task: Task, name: str, swapped: bool, traced: int) -> Leg:
+def watched_times(task: Task, name: str, swapped: bool, steps: int, traced: int) -> Leg:
     folder = task.folder / ("B" if swapped else "A")
     folder.mkdir(exist_ok=True)
     watch = {
         "kind": "time",
         "warmup": task.warmup,
-        "steps": task.steps,
+        "steps": steps,
         "traced": traced,
         "folder": str(folder),
         "base": base_record(folder.name, task.program),

@@ -223,6 +223,9 @@ def record(found: Verification, entries: Sequence[Entry]) -> dict[str, Any]:
     """Speedups are those of a mean step, times in ms."""
     gain, expected = found.gain, found.expected
     return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": found.machine.device,
+        "versions": dict(found.machine.versions),
         "outcome": found.outcome,
         "names": [one.name for one in entries],
         "predicted_x": asdict(expected.speedup) if expected else None,
