@@ -86,7 +86,7 @@ def test_the_included_qr_from_the_trace_to_the_undo(
     assert [case.tensors[0].shape[-2:] for case in task.development] == [(64, 64)]
     talk = capsys.readouterr().err
     assert "qrprof verify soap.py" in talk
-    assert "next: " in talk
+    assert "next: " in talk or "nothing else of the ranking is worth it" in talk  # which depends on the noise
     with opened(traced.folder) as connection:
         kept = store.find(connection, "qr")
         assert kept.swap.prediction is not None
