@@ -174,7 +174,8 @@ def facts(found: Verification) -> Iterator[tuple[str, str]]:
             yield "other work", f"not compared: {compared.withheld}"
         elif compared.slower:
             worst = ", ".join(f"{one.key} by {units.time(one.ns)}" for one in compared.slower[:SHOWN])
-            yield "other work", f"{len(compared.slower)} rows take longer with the swaps: {worst}"
+            rows = "1 row takes" if len(compared.slower) == 1 else f"{len(compared.slower)} rows take"
+            yield "other work", f"{rows} longer with the swaps: {worst}"
         else:
             yield "other work", "takes no longer with the swaps"
         if compared.kernels:
