@@ -144,7 +144,9 @@ def test_evidence_that_is_not_enough_is_refused_and_can_be_overridden(
 ) -> None:
     kept = verified(root, outcome="FAIL", id="bad", findings=FAILED.findings)
     assert run(["swaps", "accept", "_softmax", "--yes"]) == 3
-    assert f"{kept.name} is not accepted: its verdict bad is FAIL" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "the gate: FAIL: contract stage, 8x64x64 dense: mutated-input: argument 0 was changed" in err
+    assert f"{kept.name} is not accepted: its verdict bad is FAIL" in err
     assert now(root, kept.name).state == "verified"
     assert run(["swaps", "accept", "_softmax", "--yes", "--override", "I know better"]) == 0
     assert loaded(root) == [kept.name]

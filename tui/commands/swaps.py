@@ -14,6 +14,7 @@ from qrprof.planner.swaps.records import KeptSwap
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import FOLDER
 from qrprof.tui.commands.task import FILE
+from qrprof.tui.commands.verdict import why
 from qrprof.tui.output import clean, put, say, write, write_json
 from qrprof.tui.proposing import deciding
 from qrprof.tui.swap_pages import RIGHTS, Shown, all_of_them, page, record, source_lines
@@ -134,6 +135,8 @@ def convinced(by: decide.Deciding, one: Shown, override: str) -> tuple[Shown, st
         one = shown(by, [judge(by, one)])[0]
         objection = decide.objection(one.kept, one.verdict, there)
     if objection and not override:
+        if one.verdict and one.verdict.outcome != "PASS":
+            say(f"the gate: {one.verdict.outcome}: {why(one.verdict)}")
         more = f"`qrprof swaps show {one.kept.name}` shows all of it, --override REASON accepts it all the same"
         raise QrprofError(f"{one.kept.name} is not accepted: {objection}; {more}", Exit.REFUSED)
     return (replace(one, kept=decide.placed(one.kept, there)) if objection else one), objection
