@@ -20,9 +20,12 @@ class Topic(NamedTuple):
 
 
 TOPICS: Final = {
+    "recipes": Topic("what to type for common questions, with what it prints", "recipes"),
+    "tracing": Topic("how steps are found and recorded, and what is kept", "tracing"),
     "ranking": Topic("what the ranking says, and by what it is ordered", "ranking"),
     "what-if": Topic("how a step is replayed, and what KEY and SPEC mean", "whatif"),
     "kernels": Topic("the included QR kernels", "kernels"),
+    "accuracy": Topic("how true the figures are, and how that was measured", "accuracy"),
     "gate": Topic("how candidate kernels are judged", "gate"),
     "optimizer": Topic("how candidates are found, by a search or by a model", "optimizer"),
     "swaps": Topic("how kernels get into a running program", "swaps"),
