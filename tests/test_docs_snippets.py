@@ -69,7 +69,6 @@ def snippets(page: str) -> Iterator[Snippet]:
 
 SNIPPETS = [one for page in PAGES for one in snippets(page)]
 PYTHON = [one for one in SNIPPETS if one.language == "python"]
-TYPED = [(one, typed) for one in SNIPPETS for typed, _ in one.exchanges()]
 
 
 def place(one: Snippet) -> str:
@@ -85,6 +84,9 @@ def calls(typed: str) -> Iterator[list[str]]:
         at = [number for number, word in enumerate(command) if Path(word).name == "qrprof"]
         if at and not ends:
             yield command[at[0] + 1 :]
+
+
+TYPED = [(one, typed) for one in SNIPPETS for typed, _ in one.exchanges() if any(calls(typed))]
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def named(words: list[str]) -> tuple[click.Command, list[str]]:
     while words and isinstance(command, click.Group):
         below = command.get_command(click.Context(command), words[0])
         if below is None:
-            assert words[0].isupper() or words[0].startswith("-") or command is not cli, f"no command {words[0]!r}"
+            assert words[0].isupper() or words[0].startswith("-"), f"no command {words[0]!r}"
             break
         command, words = below, words[1:]
     return command, words
