@@ -3,6 +3,8 @@
 import json
 import platform
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -158,6 +160,14 @@ def test_from_a_trace_to_a_suggestion_on_a_scripted_clock(
     assert made["predicted_ms"]["mid"] < made["step_ms"]
     assert run(["history", one.id]) == 0
     assert "PASSES 6 -> " in capsys.readouterr().out
+    monkeypatch.setenv("QRPROF_CONFIG", str(folder / "config"))
+    assert run(["swaps", "accept", last["swap"], "--yes"]) == 0
+    assert "PASSES = 1\n" in capsys.readouterr().out
+    program = subprocess.run(
+        [sys.executable, "-m", "qrprof", "run", "train.py"], check=False, capture_output=True, text=True
+    )
+    assert program.returncode == 0, program.stderr
+    assert re.search(rf"swap {last['swap']} served [1-9]\d* of \d+ calls", program.stderr), program.stderr
 
 
 # --- for real
