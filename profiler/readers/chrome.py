@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -25,6 +25,9 @@ from qrprof.profiler.errors import QrprofError
 CHUNK: Final = 128 << 10  # bytes; what is parsed stays in the processor's cache: 4 MiB take twice as long
 NEAR: Final = 16 << 10  # bytes; the last event of a piece is nearly always shorter
 EVENT_LIMIT: Final = 16 << 20  # bytes; no header and no event is longer
+UNPACKED: Final = 256 << 20  # bytes that any compressed file may hold
+RATIO: Final = 200  # of a larger one's size to its compressed size; of traces that people recorded it was at most 38
+METADATA_LIMIT: Final = 100  # a file says each once; in texts its key may stand again
 PROGRESS_EVERY: Final = 1 << 20  # bytes
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_FORMAT: Final = 31  # zlib's code for "a gzip header and trailer"
@@ -94,7 +97,7 @@ def read_chunks(path: Path, size: int, progress: Progress | None = None) -> Gene
     try:
         with path.open("rb") as file:
             compressed = file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
-            chunks = inflate(file, size) if compressed else iter(lambda: file.read(size), b"")
+            chunks = inflate(file, size, path) if compressed else iter(lambda: file.read(size), b"")
             yield from chunks if progress is None else told(chunks, file, path.stat().st_size, progress)
     except zlib.error as error:
         raise QrprofError(f"{path} is damaged gzip ({error}); copy or record it again") from None
@@ -113,13 +116,21 @@ def told(chunks: Iterator[bytes], file: BinaryIO, total: int, progress: Progress
     progress(total, total)
 
 
-def inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Decompress member by member. A file that breaks off gives all that is there, without an error."""
-    engine, data = zlib.decompressobj(GZIP_FORMAT), b""
+def inflate(file: BinaryIO, size: int, path: Path) -> Iterator[bytes]:
+    """Decompress member by member. A file that breaks off gives all that is there, without an error.
+
+    Raises QrprofError where it holds more than a trace of its size can.
+    """
+    engine, data, done = zlib.decompressobj(GZIP_FORMAT), b"", 0
+    limit = max(UNPACKED, RATIO * path.stat().st_size)
     while data := data or file.read(size):
         if engine.eof:
             engine = zlib.decompressobj(GZIP_FORMAT)
-        yield engine.decompress(data, size)
+        chunk = engine.decompress(data, size)
+        done += len(chunk)
+        if done > limit:
+            raise QrprofError(f"{path} unpacks to over {RATIO} times its size, as no trace does; unpack it yourself")
+        yield chunk
         data = engine.unused_data if engine.eof else engine.unconsumed_tail
     yield engine.flush()
 
@@ -213,7 +224,7 @@ def note_metadata(text: bytes, found: Found) -> None:
     if base := BASE.search(text):
         found.base_ns = int(base[1])
     characters = text.decode("utf-8", "replace")
-    for key in METADATA.finditer(characters):
+    for key in islice(METADATA.finditer(characters), METADATA_LIMIT):
         with suppress(ValueError, RecursionError):
             found.metadata[key[1]] = LENIENT.raw_decode(characters, key.end())[0]
 

@@ -3,16 +3,15 @@
 import shutil
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, cast
 
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.readers import kineto, nsys
-from qrprof.profiler.readers.chrome import BLANK, LIST_START, Progress, read_chunks
+from qrprof.profiler.readers.chrome import BLANK, CHUNK, LIST_START, Progress, read_chunks
 from qrprof.profiler.readers.export import SQLITE
 from qrprof.profiler.readers.source import Source
 
@@ -76,26 +75,58 @@ def traces_in(folder: Path) -> tuple[list[Path], int]:
 
 
 def in_archive(path: Path, progress: Progress | None) -> Iterator[Source]:
-    """A member is unpacked to a temporary file while it is read: an SQLite database needs one."""
     found = False
+    for name, unpacked in members(path):
+        found = True
+        yield from in_member(path, name, unpacked, progress)
+    if not found:
+        raise QrprofError(f"{path} is an archive without traces; give one of what the profiler wrote")
+
+
+def members(path: Path) -> Iterator[tuple[str, Path]]:
+    """The names of the traces in an archive, each unpacked to a temporary file: an SQLite database needs one.
+
+    Links, devices and sparse files, which may be of any size, are passed over; no name decides where something is
+    written. Raises QrprofError where the archive is damaged or there is no room.
+    """
     try:
-        with tarfile.open(path) as archive, tempfile.TemporaryDirectory(prefix="qrprof-") as folder:
-            for member in archive:
-                packed = archive.extractfile(member) if member.isfile() else None
+        with (
+            closing(read_chunks(path, CHUNK)) as chunks,
+            tarfile.open(fileobj=cast("BinaryIO", Stream(chunks)), mode="r|") as archive,
+            tempfile.TemporaryDirectory(prefix="qrprof-") as folder,
+        ):
+            unpacked = Path(folder) / "member"
+            for member in iter(archive.next, None):
+                # It would keep them all, and there may be millions.
+                archive.members.clear()  # type: ignore[attr-defined]
+                packed = archive.extractfile(member) if member.isfile() and not member.issparse() else None
                 if packed is None:
                     continue
-                unpacked = Path(folder) / "member"
                 with packed, unpacked.open("wb") as file:
-                    shutil.copyfileobj(packed, file)
-                if looks_like_a_trace(head(unpacked)):
-                    found = True
-                    yield from in_member(path, member.name, unpacked, progress)
-    except (tarfile.TarError, EOFError, zlib.error):
+                    file.write(packed.read(CHUNK))
+                    file.flush()
+                    wanted = looks_like_a_trace(head(unpacked))
+                    if wanted:
+                        shutil.copyfileobj(packed, file)
+                if wanted:
+                    yield member.name, unpacked
+    except (tarfile.TarError, EOFError, ValueError, OverflowError):  # the last two of numbers in its headers
         raise QrprofError(f"{path} is a damaged archive; copy or make it again") from None
     except OSError as error:
         raise QrprofError(f"cannot unpack {path}: {error.strerror or error}; unpack it and import the folder") from None
-    if not found:
-        raise QrprofError(f"{path} is an archive without traces; give one of what the profiler wrote")
+
+
+@dataclass
+class Stream:
+    """Pieces of a file as a file to read from front to back: all that tarfile asks of one in this mode."""
+
+    chunks: Iterator[bytes]
+    held: bytes = b""
+
+    def read(self, size: int) -> bytes:
+        self.held = self.held or next(filter(None, self.chunks), b"")
+        piece, self.held = self.held[:size], self.held[size:]
+        return piece
 
 
 def in_member(path: Path, name: str, unpacked: Path, progress: Progress | None) -> list[Source]:
