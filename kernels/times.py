@@ -11,7 +11,7 @@ from qrprof.profiler.devices import devices_folder
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.linalg import Signature
 from qrprof.profiler.runinfo import Record, RunInfo
-from qrprof.profiler.store import replacing
+from qrprof.profiler.store import make_private, replacing
 
 SCHEMA: Final = 1
 ALIKE: Final = ("torch", "triton", "qrprof")  # packages whose versions must be those of the run
@@ -82,7 +82,7 @@ def keep(found: Times) -> Path:
     new = {one.signature for one in found.timed}
     whole = found.model_copy(update={"timed": [*(one for one in kept if one.signature not in new), *found.timed]})
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with replacing(path) as temporary:
             temporary.write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except OSError as error:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from qrprof.kernels.swapfile import Entry
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import config_folder, write_private
+from qrprof.profiler.store import config_folder, make_private, write_private
 
 FILE: Final = "trusted.json"
 SCHEMA: Final = 1
@@ -116,7 +116,7 @@ def changing() -> Iterator[tuple[Trusted, ...]]:
 
     folder = config_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         with FileLock(folder / f"{FILE}.lock", timeout=LOCK_S, mode=0o600):
             yield kept()
     except Timeout:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import FOLDER, matching, open_store
+from qrprof.profiler.store import FOLDER, matching, open_store, require_no_links
 
 T = TypeVar("T")
 LEDGER: Final = "ledger.sqlite"
@@ -171,7 +171,9 @@ def opened(root: Path) -> Iterator[sqlite3.Connection]:
     written, is locked, damaged or of an unknown schema; also for what SQLite finds in the body of the `with`.
     """
     path = ledger_file(root)
-    if not path.parent.is_dir():
+    if path.parent.is_dir():
+        require_no_links(path.parent)
+    else:
         open_store(root)
     try:
         connection = connect(path)

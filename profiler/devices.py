@@ -14,7 +14,7 @@ from pydantic import PositiveFloat, PositiveInt, ValidationError
 
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import Record, RunInfo
-from qrprof.profiler.store import cache_folder, replacing
+from qrprof.profiler.store import cache_folder, make_private, replacing
 
 if TYPE_CHECKING:
     import torch
@@ -200,7 +200,7 @@ def save(peaks: Peaks, folder: Path) -> Path:
     """
     path = peaks_file(folder, peaks.kind, peaks.name, peaks.threads)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         with replacing(path) as temporary:
             temporary.write_text(peaks.model_dump_json(indent=2) + "\n", encoding="utf-8")
     except OSError as error:

@@ -2,9 +2,11 @@
 
 import os
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 import platformdirs
@@ -25,13 +27,20 @@ def config_folder() -> Path:
     return Path(os.environ.get("QRPROF_CONFIG") or platformdirs.user_config_dir("qrprof"))
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that only its user enters, and so what is missing above it. Raises OSError."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside `path`, renamed to it at the end; nothing is left of a failed write.
 
-    Each process has its own: two may write the same file.
+    Nobody can foresee it: two processes may write the same file, and no link waits in a folder of someone else's.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
         temporary.replace(path)
@@ -54,12 +63,15 @@ def run_file(rank: int) -> str:
 def open_store(root: Path) -> Path:
     """Make `root/.qrprof` (mode 0700, ignored by git) if needed and return it.
 
-    Raises QrprofError where the folder cannot be written.
+    Raises QrprofError where the folder cannot be written, or holds links: what is kept would be elsewhere.
     """
     store = root / FOLDER
     try:
-        (store / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
+        root.mkdir(parents=True, exist_ok=True)
+        require_no_links(store)
+        make_private(store)
         store.chmod(0o700)
+        make_private(store / "runs")
         ignore = store / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n")
@@ -71,6 +83,13 @@ def open_store(root: Path) -> Path:
             f"cannot write {store}: {error.strerror}; make the folder writable or give another with --out"
         ) from None
     return store
+
+
+def require_no_links(store: Path) -> None:
+    """Raises QrprofError (exit code 3): a link in a folder that was cloned or unpacked was made by someone else."""
+    for path in chain((store,), store.glob("*")):
+        if path.is_symlink():
+            raise QrprofError(f"{path} is a link; remove it, and qrprof makes its own", Exit.REFUSED)
 
 
 def new_run_id(script: str, now: datetime) -> str:

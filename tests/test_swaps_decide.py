@@ -198,12 +198,15 @@ def test_a_damaged_file_of_swaps_is_stock_and_is_mended(root: Path, text: str) -
     assert loaded(root) == [kept.name]
 
 
-def test_a_file_of_swaps_that_is_a_link_is_replaced_and_its_target_kept(root: Path, tmp_path: Path) -> None:
+def test_a_file_of_swaps_that_is_a_link_is_refused_and_its_target_kept(root: Path, tmp_path: Path) -> None:
     kept = accepted(root)
     target = tmp_path / "mine.json"
     target.write_text("mine")
     swaps_file(root).unlink()
     swaps_file(root).symlink_to(target)
+    with pytest.raises(QrprofError, match=r"swaps\.json is a link; remove it"):
+        decide.refresh(by(root), HERE)
+    swaps_file(root).unlink()
     decide.refresh(by(root), HERE)
     assert (target.read_text(), loaded(root)) == ("mine", [kept.name])
 

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from qrprof import __version__
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.events import CAUSES
-from qrprof.profiler.store import FOLDER, RUN_FILE, cache_folder, find_run, replacing, run_folders
+from qrprof.profiler.store import FOLDER, RUN_FILE, cache_folder, find_run, make_private, replacing, run_folders
 
 CACHE: Final = "completion.json"
 PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:=+-]{0,79}")  # a shell would run what is in $(...)
@@ -87,7 +87,7 @@ def read_cache() -> dict[str, Any]:
 def write_cache(found: Mapping[str, Any]) -> None:
     path = cache_folder() / CACHE
     with suppress(OSError):  # the next word then takes as long
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(found, default=str), encoding="utf-8")
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from qrprof.planner.gate.records import SCHEMA, Task
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import schema_number
-from qrprof.profiler.store import FOLDER, matching, open_store, replacing
+from qrprof.profiler.store import FOLDER, make_private, matching, open_store, replacing
 
 TASKS: Final = "tasks"
 TASK_FILE: Final = "task.json"
@@ -31,7 +31,7 @@ def keep(root: Path, task: Task) -> Task:
     kept = replace(task, id=f"{task.id}-{digest}")
     folder = open_store(root) / TASKS / kept.id
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         with replacing(folder / TASK_FILE) as temporary:
             temporary.write_bytes(written(kept))
     except OSError as error:

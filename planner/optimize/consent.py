@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.store import config_folder, write_private
+from qrprof.profiler.store import config_folder, make_private, write_private
 
 FILE: Final = "endpoints.json"
 SCHEMA: Final = 1
@@ -73,7 +73,7 @@ def agree(url: str, now: datetime) -> None:
     folder = config_folder()
     record = {"schema": SCHEMA, "hosts": agreed() | {host_of(url): now.isoformat(timespec="seconds")}}
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         write_private(folder / FILE, json.dumps(record, indent=1))
     except OSError as error:
         raise QrprofError(f"cannot write {folder / FILE}: {error.strerror}; make it writable") from None

@@ -11,7 +11,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.store import cache_folder
+from qrprof.profiler.store import cache_folder, make_private
 
 FOLDER: Final = "slots"
 LOOK_S: Final = 0.1  # between two looks whether a slot is free
@@ -30,7 +30,7 @@ def held(slot: str, waiting: Callable[[], AbstractContextManager[object]]) -> It
     """Hold a slot; where somebody else has it, wait inside `waiting`. Raises QrprofError where there can be no lock."""
     lock = FileLock(cache_folder() / FOLDER / f"{slot}.lock")
     try:
-        (cache_folder() / FOLDER).mkdir(parents=True, exist_ok=True)
+        make_private(cache_folder() / FOLDER)
         try:
             lock.acquire(timeout=0)
         except Timeout:

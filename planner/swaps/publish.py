@@ -10,7 +10,7 @@ from qrprof.kernels.swapfile import FILE, Entry, candidate_file, read, write
 from qrprof.planner.ledger import looked_up
 from qrprof.planner.swaps.store import listed
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.store import FOLDER, open_store, replacing
+from qrprof.profiler.store import FOLDER, make_private, open_store, replacing
 
 LOCK: Final = "swaps.lock"
 LOCK_S: Final = 10.0  # that one process waits for another
@@ -65,7 +65,7 @@ def write_candidate(root: Path, sha256: str, source: str) -> Path:
     open_store(root)
     file = candidate_file(Path(FOLDER, FILE), sha256)
     try:
-        (root / file).parent.mkdir(exist_ok=True)
+        make_private((root / file).parent)
         with replacing(root / file) as temporary:
             temporary.write_bytes(source.encode())
     except OSError as error:

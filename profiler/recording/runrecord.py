@@ -16,7 +16,7 @@ import qrprof
 from qrprof.profiler.recording.calls import Call
 from qrprof.profiler.recording.clock import Stamp, durations_ns, uses_device
 from qrprof.profiler.recording.plan import MAX_PERIOD, Settings, Step, find_period, kinds_of, weights, whole_periods
-from qrprof.profiler.store import replacing, run_file
+from qrprof.profiler.store import make_private, replacing, run_file
 
 SCHEMA = 1
 
@@ -106,7 +106,7 @@ def write_samples(path: Path, samples: Mapping[Call, Sequence[Any]]) -> None:
     """Matrices by call, as torch tensors in one file that loads with weights_only=True."""
     import torch
 
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     named = {
         f"{call.op} {list(call.shape)} {call.site} #{i}": m
         for call, kept in samples.items()
