@@ -149,3 +149,14 @@ def test_a_slower_swap_is_refused(tmp_path: Path) -> None:
     found = refused(accepted(tmp_path, (QR, SLOW)), "slower")
     assert found.equivalence is not None
     assert found.equivalence.findings == ()
+
+
+def test_a_program_that_cannot_bear_a_rounding_is_not_compared(tmp_path: Path) -> None:
+    swaps = accepted(tmp_path, (SOFTMAX, RIGHT))
+    script = tmp_path / "train.py"
+    check = "    assert torch.softmax(torch.ones(1, 3), -1).unique().numel() == 1\n"
+    script.write_text(script.read_text().replace("    optimizer.zero_grad()\n", f"    optimizer.zero_grad()\n{check}"))
+    found = swaps.verified()
+    (why,) = (one for one in found.findings if one.kind == "not repeatable")
+    assert "exit code 1 where inputs are moved by one rounding: AssertionError" in why.text
+    assert found.equivalence is None

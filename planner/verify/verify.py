@@ -131,7 +131,13 @@ def trains_alike(task: Task, say: Say) -> Training:
     findings = of_swaps(ours.swaps)
     if {one.kind for one in findings} & IDLE:
         return Training(ours.swaps, None, tuple(findings), lead.machine, step_ns)
-    same = equivalence(lead, [read_trained(require(one, task.program)) for one in processes], ours)
+    moved = list(processes)
+    if failed := next((one for one in moved if one.code or not one.file.exists()), None):
+        why = (
+            f"the stock program ends with exit code {failed.code} where inputs are moved by one rounding: {failed.last}"
+        )
+        return Training(ours.swaps, None, (*findings, Finding("not repeatable", why)), lead.machine, step_ns)
+    same = equivalence(lead, [read_trained(one.file) for one in moved], ours)
     return Training(ours.swaps, same, (*findings, *same.findings), lead.machine, step_ns)
 
 
