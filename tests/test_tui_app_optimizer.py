@@ -233,6 +233,13 @@ def test_a_long_run_takes_no_more_memory_and_keeps_its_best() -> None:
     assert course.tried[1].changed == "WIDTH 1"
 
 
+def test_events_of_another_version_are_a_line() -> None:
+    course = Course()
+    course.take([event("judged", 1, number=7), *candidate(1), event("later", 2)])
+    assert (course.seen, list(course.tried)) == (5, [1])
+    assert course.lines[0] == "09:00:01 judged: written by another version of qrprof"
+
+
 # --- replays
 
 

@@ -42,7 +42,7 @@ async def main():
     async with app.run_test() as pilot:
         while not app.bottlenecks.ready:
             await pilot.pause(0.02)
-        for key in "23451":
+        for key in "234561":
             await pilot.press(key)
             await app.workers.wait_for_complete()
             await pilot.pause()

@@ -7,10 +7,10 @@ from typing import Final, Literal
 from qrprof.tui.app.session import NOTHING, Selection
 
 BOTTLENECKS, TIMELINE, LAUNCHES, PANELS = "bottlenecks", "timeline", "launches", "panels"
-OPTIMIZER: Final = "optimizer"
+OPTIMIZER, SUGGESTIONS = "optimizer", "suggestions"
 PROFILE: Final = (BOTTLENECKS, TIMELINE, LAUNCHES, PANELS)  # what can be seen of a run
-RUN_VIEWS: Final = (*PROFILE, OPTIMIZER)
-TABLES: Final = (BOTTLENECKS, LAUNCHES, PANELS, OPTIMIZER)
+RUN_VIEWS: Final = (*PROFILE, OPTIMIZER, SUGGESTIONS)
+TABLES: Final = (BOTTLENECKS, LAUNCHES, PANELS, OPTIMIZER, SUGGESTIONS)
 START: Final = "start"  # shown while there is no run
 
 
@@ -32,6 +32,9 @@ class State:
     others: int = 0  # runs to compare with
     process: Process = ""
     course: Course = ""
+    swap: str = ""  # the state of the suggestion selected; "": there is none
+    objection: str = ""  # to accepting it
+    judgeable: bool = False  # the gate could say more of it
 
 
 Enabled = Callable[[State], str | None]  # the reason why not; None: it can be done
@@ -76,7 +79,8 @@ def has_course(state: State) -> str | None:
 
 
 def can_replay(state: State) -> str | None:
-    return "it goes on: it is shown as it comes" if state.process == "runs" else has_course(state)
+    goes_on = state.course == "open" and state.process in ("runs", "paused")
+    return "it goes on: it is shown as it comes" if goes_on else has_course(state)
 
 
 def is_open(state: State) -> str | None:
@@ -85,6 +89,36 @@ def is_open(state: State) -> str | None:
 
 def can_resume(state: State) -> str | None:
     return "an optimizer runs already" if state.process not in ("", "gone") else has_course(state)
+
+
+def has_swap(state: State) -> str | None:
+    return None if state.swap else "there is no suggestion yet"
+
+
+def can_accept(state: State) -> str | None:
+    if state.swap == "accepted":
+        return "it is accepted already"
+    more = "; v: have it judged" if state.judgeable else ""
+    return f"{state.objection}{more}, O: accept it all the same" if state.objection else has_swap(state)
+
+
+def can_override(state: State) -> str | None:
+    if state.swap == "accepted":
+        return "it is accepted already"
+    return has_swap(state) or (None if state.objection else "nothing speaks against it: a accepts it")
+
+
+def can_reject(state: State) -> str | None:
+    return "it is rejected already" if state.swap == "rejected" else has_swap(state)
+
+
+def can_undo(state: State) -> str | None:
+    accepted = state.swap.startswith("accepted")
+    return has_swap(state) or (None if accepted else f"it is {state.swap}, not accepted")
+
+
+def can_judge(state: State) -> str | None:
+    return has_swap(state) or (None if state.judgeable else "the gate has nothing more to say of it")
 
 
 def has_filter(state: State) -> str | None:
@@ -117,6 +151,7 @@ GENERAL: Final = (
     Action("launches", "3", "launches", "Show what launching costs"),
     Action("panels", "4", "panels", "Show QR calls by block column and phase"),
     Action("optimizer", "5", "optimizer", "Show what optimizations try, live and as they were"),
+    Action("suggestions", "6", "suggestions", "Show what may be accepted, and what was"),
     Action("down", "j", "down", "Go to the next row (also the arrow keys)", TABLES, has_rows),
     Action("up", "k", "up", "Go to the row before", TABLES, has_rows),
     Action("first", "g", "first", "Go to the first row", TABLES, has_rows),
@@ -235,6 +270,27 @@ OF_OPTIMIZER: Final = (
     Action("resume", "R", "resume", "Go on with this optimization, with what is left", (OPTIMIZER,), can_resume),
 )
 
+OF_SUGGESTIONS: Final = (
+    Action(
+        "accept",
+        "a",
+        "accept",
+        "Accept it, once you have seen all of it and agreed",
+        (SUGGESTIONS,),
+        can_accept,
+        footer=True,
+    ),
+    Action("reject", "d", "reject", "Say that it is not wanted, and why", (SUGGESTIONS,), can_reject, footer=True),
+    Action("undo", "z", "undo", "Take it back: programs run stock again", (SUGGESTIONS,), can_undo, footer=True),
+    Action(
+        "override", "O", "accept anyway", "Accept it against the evidence, for a reason", (SUGGESTIONS,), can_override
+    ),
+    Action("judge", "v", "judge", "Have the gate judge it, and be asked then", (SUGGESTIONS,), can_judge, footer=True),
+    Action(
+        "changes", "b", "changes", "Show what was changed, or the whole source", (SUGGESTIONS,), has_swap, footer=True
+    ),
+)
+
 ACTIONS: Final[tuple[Action, ...]] = (
     *OF_START,
     *GENERAL,
@@ -243,6 +299,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *OF_LAUNCHES,
     *OF_PANELS,
     *OF_OPTIMIZER,
+    *OF_SUGGESTIONS,
     *CLOSING,
 )
 

@@ -19,31 +19,24 @@ from qrprof.tui.app.actions import ACTIONS, RUN_VIEWS, START, Action, State
 from qrprof.tui.app.aside import aside
 from qrprof.tui.app.bar import Bar, Question
 from qrprof.tui.app.glyphs import Glyphs
-from qrprof.tui.app.outside import run_suspended, trace_command
+from qrprof.tui.app.optimizing import Optimizing
+from qrprof.tui.app.outside import command_of, run_suspended
 from qrprof.tui.app.session import NOTHING, Selection, Session
-from qrprof.tui.app.sharing import Sharing
 from qrprof.tui.app.state import Kept
 from qrprof.tui.app.views import Selected, View
 from qrprof.tui.app.views.bottlenecks import Bottlenecks
-from qrprof.tui.app.views.choice import Choice
 from qrprof.tui.app.views.compare import RunChooser, runs_beside
 from qrprof.tui.app.views.launches import LaunchesView
 from qrprof.tui.app.views.optimizer import OptimizerView
 from qrprof.tui.app.views.panels import PanelsView
 from qrprof.tui.app.views.start import EXAMPLE, Start
+from qrprof.tui.app.views.suggestions import SuggestionsView
 from qrprof.tui.app.views.timeline import TimelineView
 
-FIRST_BUDGET: Final = "--budget 30min,40evals"
-LONGEST_NAME: Final = 24  # cells of an op's name before what is typed
-LEAVING: Final = {
-    "stay": "Stay",
-    "detach": "Leave, and let it go on",
-    "stop": "Stop it, and leave",
-}
 SMALLEST: Final = (60, 16)  # columns and lines
 
 
-class QrprofApp(Sharing):
+class QrprofApp(Optimizing):
     """Shows a run of the working folder `root`, or the start screen where `session` is None."""
 
     TITLE = "qrprof"
@@ -77,8 +70,10 @@ class QrprofApp(Sharing):
         self.first_view = kept.view if kept.view in RUN_VIEWS else RUN_VIEWS[0]
         self.bottlenecks = Bottlenecks(self.glyphs, kept.sort)
         self.optimizer = OptimizerView(self.glyphs, root)
-        further = (TimelineView(self.glyphs), LaunchesView(self.glyphs), PanelsView(self.glyphs), self.optimizer)
-        self.panes: dict[str, View[Any]] = {view.VIEW: view for view in (self.bottlenecks, *further)}
+        self.suggestions = SuggestionsView(self.glyphs, root)
+        further = (TimelineView(self.glyphs), LaunchesView(self.glyphs), PanelsView(self.glyphs))
+        views: tuple[View[Any], ...] = (self.bottlenecks, *further, self.optimizer, self.suggestions)
+        self.panes = {view.VIEW: view for view in views}
 
     def kept(self) -> Kept:
         """What is to survive a restart."""
@@ -205,6 +200,9 @@ class QrprofApp(Sharing):
             others=len(self.others),
             process=self.optimizer.process_state(),
             course=self.optimizer.course_state(),
+            swap=self.suggestions.swap_state(),
+            objection=self.suggestions.objection(),
+            judgeable=self.suggestions.judgeable(),
         )
 
     def doer(self, action: Action) -> DOMNode:
@@ -228,6 +226,9 @@ class QrprofApp(Sharing):
     def action_optimizer(self) -> None:
         self.open_view("optimizer")
 
+    def action_suggestions(self) -> None:
+        self.open_view("suggestions")
+
     def action_find(self) -> None:
         hint = "a part of a name, kind:gap, share>2"
         self.ask(Question("filter", self.filter_text, hint, typed=self.set_filter))
@@ -235,9 +236,6 @@ class QrprofApp(Sharing):
     def action_what_if(self) -> None:
         hint = "linalg_qr=4x launch=0 gap:data=0"
         self.ask(Question("what if", self.bottlenecks.what_if, hint, typed=self.bottlenecks.suppose))
-
-    def ask(self, question: Question) -> None:
-        self.query_one(Bar).ask(question)
 
     @on(Bar.Wanted)
     def wanted(self, message: Bar.Wanted) -> None:
@@ -303,46 +301,9 @@ class QrprofApp(Sharing):
             words = shlex.split(text)
             if not words:
                 return
-            run_suspended(self, trace_command(words), self.root, wait=True)
+            run_suspended(self, command_of(["trace", *words]), self.root, wait=True)
             self.read(Session(find_run(self.root, None)))
         except SuspendNotSupported:
             self.say(f"the terminal cannot be handed over; type: qrprof trace {text}", problem=True)
         except (QrprofError, OSError, ValueError) as error:
             self.say(f"not traced: {error}", problem=True)
-
-    # --- the optimizer
-
-    def action_optimize(self) -> None:
-        session, key = self.session, self.selection.key
-        if session is None or key is None:
-            return
-        words = [str(session.folder), "--rank", str(session.number), "--target", key]
-        label = f"optimize {self.glyphs.middle(key, LONGEST_NAME)}"
-        hint = "options of `qrprof optimize`"
-        self.ask(Question(label, FIRST_BUDGET, hint, done=lambda text: self.optimize(words, text)))
-
-    def optimize(self, words: list[str], text: str) -> None:
-        options = self.optimizer.split(text)
-        if options is not None:
-            self.open_view("optimizer")
-            self.optimizer.begin([*words, *options])
-
-    async def action_quit(self) -> None:
-        """Leave; while an optimizer of this window runs, ask what is to become of it."""
-        if self.optimizer.process_state() in ("", "gone"):
-            self.exit()
-        else:
-            self.push_screen(Choice("An optimizer runs", LEAVING), self.leave)
-
-    def leave(self, how: str | None) -> None:
-        if how == "detach":
-            printed = self.optimizer.runner.printed if self.optimizer.runner else ""
-            self.exit(message=f"the optimizer goes on; what it prints is in {printed}")
-        elif how == "stop":
-            self.say("ending the optimizer; all is kept")
-            self.run_worker(self.stop(), exit_on_error=False)
-
-    async def stop(self) -> None:
-        if self.optimizer.runner:
-            await aside(self.optimizer.runner.end)
-        self.exit()

@@ -6,11 +6,12 @@ from typing import Final
 from textual.content import Content
 from textual.style import Style
 
-from qrprof.tui.app.actions import Action, State
+from qrprof.tui.app.actions import EVERYWHERE, Action, State
 from qrprof.tui.app.keymap import keys_of
 
 AROUND: Final = 3  # cells of a tab beside its key and its name
 CUT: Final = 4  # letters
+APART: Final = "  "
 
 
 def button(action: Action, style: Style) -> Style:
@@ -31,12 +32,15 @@ def tabs(actions: Iterable[Action], shown: str, width: int) -> Content:
 
 
 def keys(actions: Iterable[Action], state: State, width: int) -> Content:
-    """The actions of the footer that have room; dim: not now."""
+    """The actions of the footer that have room, those that are everywhere first; dim: not now."""
+    listed = [(action, f"{keys_of(action)} {action.label}") for action in actions if action.footer]
+    room, kept = width, []
+    for action, words in sorted(listed, key=lambda pair: pair[0].views != EVERYWHERE):
+        if len(words) <= room:
+            kept.append(action)
+            room -= len(words) + len(APART)
     parts: list[str | tuple[str, Style]] = []
-    room = width
-    for action in actions:
-        words = f"{keys_of(action)} {action.label}"
-        if action.footer and len(words) <= room:
-            parts += [(words, button(action, Style(dim=action.enabled(state) is not None))), "  "]
-            room -= len(words) + 2
+    for action, words in listed:
+        if action in kept:
+            parts += [(words, button(action, Style(dim=action.enabled(state) is not None))), APART]
     return Content.assemble(*parts)

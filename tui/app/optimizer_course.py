@@ -47,8 +47,12 @@ class Course:
     def take(self, events: Iterable[Event]) -> None:
         for event in events:
             self.seen += 1
-            self.note(event)
-            if text := told(event):
+            try:
+                self.note(event)
+                text = told(event)
+            except (KeyError, TypeError):
+                text = f"{event.kind}: written by another version of qrprof"
+            if text:
                 self.lines.append(f"{event.at[11:19]} {text}")
 
     def note(self, event: Event) -> None:

@@ -30,8 +30,9 @@ def run_suspended(app: App[Any], command: Sequence[str], cwd: Path, *, wait: boo
     return code
 
 
-def trace_command(words: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "qrprof", "trace", *words]
+def command_of(words: Sequence[str]) -> list[str]:
+    """`qrprof` with these words."""
+    return [sys.executable, "-m", "qrprof", *words]
 
 
 def to_local_clipboard(text: str) -> bool:

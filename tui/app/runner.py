@@ -6,12 +6,13 @@ It does not depend on the app, which may leave and let it go on.
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from qrprof.tui.app.outside import command_of
 
 TALK: Final = "qrprof: "  # before each line of talk
 LAST: Final = 65536  # bytes of what it printed that are looked at
@@ -25,7 +26,7 @@ class Runner:
         self.printed = Path(name)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "qrprof", "optimize", *words],
+                command_of(["optimize", *words]),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=handle,

@@ -22,6 +22,9 @@ class Sharing(Shell):
         """The one that is shown; None: the start screen is."""
         raise NotImplementedError
 
+    def ask(self, question: Question) -> None:
+        self.query_one(Bar).ask(question)
+
     def table(self) -> Shown:
         return self.view.table() if self.view else Shown([], [])
 
@@ -44,8 +47,7 @@ class Sharing(Shell):
     def action_export(self) -> None:
         self.picture = self.export_screenshot(title=f"qrprof {self.shown}")
         name = f"qrprof-{self.shown}.csv"
-        question = Question("export to", name, "a file that ends in .csv, .json or .svg", done=self.save)
-        self.query_one(Bar).ask(question)
+        self.ask(Question("export to", name, "a file that ends in .csv, .json or .svg", done=self.save))
 
     def save(self, text: str) -> None:
         path = self.root / Path(text.strip()).expanduser()

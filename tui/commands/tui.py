@@ -17,9 +17,9 @@ from qrprof.profiler.store import find_run, run_folders
 def command(run: str | None, number: int, plain: bool) -> int:
     """Look at a run in the terminal.
 
-    It shows bottlenecks, the timeline, launches and QR panels. RUN is a run's id, the start of one, or its folder;
-    without it, the last run. Where there is no run yet, the app offers to trace a script or to open an example. `?`
-    shows the keys.
+    It shows bottlenecks, the timeline, launches and QR panels, optimizations, and what may be accepted. RUN is a run's
+    id, the start of one, or its folder; without it, the last run. Where there is no run yet, the app offers to trace a
+    script or to open an example. `?` shows the keys.
     """
     if not interactive():
         raise QrprofError(

@@ -110,9 +110,11 @@ class CourseView(PaneView["Look"]):
         finally:
             self.looking = False
         self.trouble = ""
+        if self.replay:
+            return
         if chosen != self.chosen or seen != (self.course.seen if self.course else 0):
-            self.look_now()  # meanwhile another one was chosen, or played
-        elif not self.replay:
+            self.look_now()  # meanwhile another one was chosen, or was played
+        else:
             self.take(found)
 
     def take(self, found: "Look") -> None:

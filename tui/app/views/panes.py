@@ -38,10 +38,15 @@ class PaneView(GridView[Loaded]):
             pane = self.query_one(".pane")
             (pane.scroll_end if at_end else pane.scroll_home)(animate=False)
         self.opened, self.lines = name, [self.glyphs.text(line.expandtabs(4)) for line in lines]
-        self.query_one(".pane .text", Static).update(Content("\n".join(self.lines)))
+        text = Content("\n").join(Content.styled(line, self.mark(line)) for line in self.lines)
+        self.query_one(".pane .text", Static).update(text)
         self.add_class("-opened")
         if not self.screen.has_class("-wide"):
             self.query_one(".pane").focus()
+
+    def mark(self, line: str) -> str:
+        """The style of a line of the pane."""
+        return ""
 
     def close(self) -> bool:
         if self.opened is None:

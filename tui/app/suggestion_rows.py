@@ -1,0 +1,219 @@
+"""What the suggestions view lists, as `qrprof swaps`, and what it says of one: its evidence, its life, its source."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from qrprof.planner import patches, predictions
+from qrprof.planner.ledger import looked_up, opened
+from qrprof.planner.optimize.journal import journal_of
+from qrprof.planner.predictions import Listed
+from qrprof.planner.swaps import decide, patching, store
+from qrprof.planner.swaps.decide import Deciding
+from qrprof.profiler import units
+from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.store import run_folders
+from qrprof.tui.app.session import Session
+from qrprof.tui.app.widgets.grid import Head, Line
+from qrprof.tui.output import clean
+from qrprof.tui.proposing import deciding
+from qrprof.tui.swap_pages import RIGHTS, Shown, evidence, source_lines, state
+from qrprof.tui.swapping import FOUND_LINES, judgeable, left, promised, propose_for, ranked, shown, take_back
+
+UNDECIDED: Final = ("verified", "proposed", "stale")
+ORDER: Final = (*UNDECIDED, "accepted", "undone", "retired", "rejected")
+LEAST_CHANGE: Final = 0.02  # of a step: less is no change, or the noise where that is more
+HEADS: Final = (
+    Head("swap", "swap"),
+    Head("kind", "kind", spare=2),
+    Head("state", "state"),
+    Head("speedup", "speedup"),
+    Head("predicted", "predicted step", spare=1, sorts=False),
+    Head("measured", "measured", spare=1, sorts=False),
+    Head("since", "since", spare=3),
+)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    shown: Shown
+    objection: str  # to accepting it, as a sentence's end; "": nothing speaks against it
+    judgeable: bool  # the gate could say more
+    predicted: Listed | None
+
+    @property
+    def name(self) -> str:
+        return self.shown.kept.name
+
+
+@dataclass(frozen=True)
+class Suggestions:
+    all: tuple[Suggestion, ...]
+    notes: tuple[str, ...]  # what has become stale, a sentence each
+
+
+def by_person(root: Path) -> Deciding:
+    return replace(deciding(), root=root)
+
+
+def suggestions(root: Path, session: Session) -> Suggestions:
+    """All of the working folder, after what its open run has calls and lines for was proposed.
+
+    Raises QrprofError where the ledger, or what is beside it, cannot be read or written.
+    """
+    by, there = by_person(root), decide.here()
+    if session.folder.resolve() in [one.resolve() for one in run_folders(root)]:
+        propose_for(by, session.folder)
+        propose_lines(by, session)
+    notes = [*decide.refresh(by, there), *patching.settle(by)]
+    logged = {one.prediction.id: one for one in looked_up(root, predictions.listed)}
+    found = [
+        Suggestion(
+            one,
+            decide.objection(one.kept, one.verdict, there),
+            judgeable(one, there),
+            logged.get(one.kept.swap.prediction or 0),
+        )
+        for one in shown(by, looked_up(root, store.listed))
+    ]
+    return Suggestions(tuple(sorted(found, key=place)), tuple(notes))
+
+
+def propose_lines(by: Deciding, session: Session) -> None:
+    """Changes of the person's own files that the ranking speaks for; none where the run cannot be ranked."""
+    try:
+        found = patches.find(by.root, session.run, session.ranking.targets)
+    except QrprofError:
+        return
+    why = FOUND_LINES.format(session.run.id)
+    with opened(by.root) as connection:
+        for patch in found:
+            store.propose(connection, patching.proposal(patch, session.run.id), patch.diff, by.change("proposed", why))
+
+
+def place(one: Suggestion) -> tuple[int, str]:
+    """What is to be decided comes first."""
+    return ORDER.index(one.shown.kept.state), one.name
+
+
+# --- rows
+
+
+def line(one: Suggestion) -> Line:
+    kept = one.shown.kept
+    speedup = one.shown.verdict.speedup.mid if one.shown.verdict and one.shown.verdict.speedup else None
+    since = kept.changes[-1].at[:16]
+    cells = (
+        one.name,
+        kept.swap.kind,
+        state(one.shown),
+        units.ratio(speedup),
+        predicted(one.predicted),
+        measured(one.predicted),
+        since,
+    )
+    values = (one.name.lower(), kept.swap.kind, kept.state, speedup, None, None, since)
+    return Line(one.name, cells, values)
+
+
+def predicted(found: Listed | None) -> str:
+    if found is None:
+        return units.MISSING
+    made = found.prediction
+    ends = [units.time(end) for end in dict.fromkeys((made.low_ns, made.high_ns))]
+    return f"{units.time(made.base_ns)} -> {' to '.join(ends)}"
+
+
+def measured(found: Listed | None) -> str:
+    if found is None or found.measurement is None:
+        return units.MISSING
+    step, base = found.measurement.step_ns, found.prediction.base_ns
+    least = max(LEAST_CHANGE, found.measurement.noise or 0.0)
+    return f"{units.time(step)}{', no change' if abs(step - base) < least * base else ''}"
+
+
+# --- one of them
+
+
+def told(one: Suggestion) -> list[str]:
+    """Evidence and life, a line each."""
+    kept = one.shown.kept
+    pairs = [("swap", f"{one.name}: {state(one.shown)}"), *evidence(one.shown)]
+    if one.objection:
+        pairs.append(("against", one.objection))
+    pairs += [("predicted", f"a step of {predicted(one.predicted)}"), ("measured", measured(one.predicted))]
+    for change in kept.changes:
+        because = f", because: {change.override}" if change.override else ""
+        pairs.append((change.state, f"{change.at[:16]} by {change.who}: {change.why}{because}"))
+    return [f"{label:<9} {text}" for label, text in pairs]
+
+
+def source(one: Suggestion) -> list[str]:
+    """All of it, with what a terminal would hide spelled out."""
+    text = one.shown.source
+    return ["it is a part of qrprof, not a file of yours"] if text is None else source_lines(text).splitlines()
+
+
+def page(one: Suggestion) -> list[str]:
+    return [*told(one), "", *source(one)]
+
+
+def asked(one: Suggestion, override: str) -> list[str]:
+    """What a person sees before they agree."""
+    patch = one.shown.kept.swap.patch
+    against = [f"The evidence is not enough: {one.objection}.", f"Your reason: {override}."] if override else []
+    return [f"The diff below changes your file {patch.path}." if patch else RIGHTS, *against, "", *page(one)]
+
+
+def changes(root: Path, one: Suggestion) -> list[str]:
+    """What was changed in the file that it was made from, as a unified diff; or why there is none to show."""
+    text, kept = one.shown.source, one.shown.evidence
+    if one.shown.kept.swap.patch is not None:
+        return source(one)
+    optimization = kept.file.partition("#")[0] if kept else ""
+    try:
+        before = journal_of(root).start(optimization).source if optimization and text is not None else None
+    except QrprofError:
+        before = None
+    if text is None or before is None:
+        return [f"{one.name}: it is not known what it was made from"]
+    return [f"{one.name}: what was changed in the starting file of {optimization}", "", *diff_lines(before, text)]
+
+
+def diff_lines(before: str, after: str) -> Iterator[str]:
+    """Each with its + or -, and what a terminal would hide spelled out."""
+    old, new = (source_lines(text).splitlines() for text in (before, after))
+    return difflib.unified_diff(old, new, "starting file", "candidate", lineterm="")
+
+
+# --- decisions
+
+
+def accept(root: Path, one: Suggestion, override: str) -> Sequence[str]:
+    """Accept it just as it was shown; what to do next, a sentence each. Raises QrprofError."""
+    by, kept = by_person(root), one.shown.kept
+    if kept.swap.patch:
+        patching.accept(by, kept, one.shown.source or "")
+        return [f"{one.name} is applied to {kept.swap.patch.path}; z takes it back"]
+    if one.objection:
+        kept = decide.placed(kept, decide.here())
+    ranking = ranked(kept.swap)
+    kept = promised(by, replace(one.shown, kept=kept), ranking) if ranking else kept
+    why = f"although {one.objection}" if one.objection else "the gate passed it"
+    decide.accept(by, kept, one.shown.source, why, clean(override) if one.objection else "")
+    return [f"{one.name} is accepted: `qrprof run` loads it; z takes it back", *(left(by, ranking) if ranking else [])]
+
+
+def reject(root: Path, one: Suggestion, why: str) -> Sequence[str]:
+    """Raises QrprofError."""
+    take_back(by_person(root), one.shown.kept, "rejected", clean(why).strip() or "not wanted")
+    return [f"{one.name} is rejected"]
+
+
+def undo(root: Path, one: Suggestion, why: str) -> Sequence[str]:
+    """Raises QrprofError."""
+    take_back(by_person(root), one.shown.kept, "undone", clean(why).strip() or "taken back")
+    after = "the file is as it was" if one.shown.kept.swap.patch else "the next program that starts runs stock"
+    return [f"{one.name} is undone: {after}"]
