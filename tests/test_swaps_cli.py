@@ -16,6 +16,7 @@ from qrprof.kernels import trust
 from qrprof.kernels.swapfile import candidate_file
 from qrprof.planner.gate import task_store
 from qrprof.planner.gate.records import Verdict
+from qrprof.planner.ledger import opened
 from qrprof.planner.swaps.publish import swaps_file
 from qrprof.tui.cli import run
 
@@ -101,6 +102,19 @@ def test_what_is_not_there_is_a_usage_error(root: Path, capsys: pytest.CaptureFi
         verified(root)
     assert run(["swaps", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_source_that_was_tampered_with_is_neither_shown_nor_accepted(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = verified(root)
+    with opened(root) as connection:
+        connection.execute("UPDATE sources SET text = 'def candidate(*args): evil()'")
+    assert run(["swaps", "list"]) == 0
+    assert "does not hold the source" in capsys.readouterr().err
+    assert run(["swaps", "accept", kept.name, "--yes"]) == 3
+    assert "evil" not in capsys.readouterr().out
+    assert trust.trusted(root.resolve()) == frozenset()
 
 
 # --- accept

@@ -106,12 +106,12 @@ def shown(by: Deciding, swaps: Sequence[KeptSwap]) -> list[Shown]:
 
 
 def shown_one(root: Path, kept: KeptSwap, mine: frozenset[str], connection: sqlite3.Connection) -> Shown:
-    swap, task = kept.swap, None
-    source = store.source_of(connection, swap.sha256) if swap.kind in ("candidate", "patch") else None
+    swap, source, task = kept.swap, None, None
     try:
+        source = store.source_of(connection, swap.sha256) if swap.kind in ("candidate", "patch") else None
         task = load_task(root, swap.task) if swap.task else None
     except QrprofError as error:
-        say(f"note: {error}")
+        say(f"note: {swap.name}: {error}")
     verdict = evidence.find(connection, swap.verdict) if known(connection, swap.verdict) else None
     return Shown(kept, verdict, task, source, kept.entry is not None and kept.entry.digest in mine)
 

@@ -143,10 +143,14 @@ def accept(by: Deciding, kept: KeptSwap, source: str | None, why: str, override:
 
 
 def whole(kept: KeptSwap, source: str | None) -> Entry:
-    """Its entry. Raises QrprofError where that is of another source, name or op: someone else wrote the ledger."""
+    """Its entry. Raises QrprofError (exit code 3) where that is not of this source, name and op.
+
+    Nobody but who wrote a ledger by hand has such a one.
+    """
     swap, entry = kept.swap, kept.entry
-    shown = (swap.name, swap.kind, swap.op, hashlib.sha256(source.encode()).hexdigest() if source else swap.sha256)
-    if entry is None or (entry.name, entry.kind, entry.op, entry.sha256) != shown:
+    sha256 = hashlib.sha256(source.encode()).hexdigest() if source is not None else swap.sha256
+    shown = (swap.name, swap.kind, swap.op, sha256, source is not None)
+    if entry is None or (entry.name, entry.kind, entry.op, entry.sha256, entry.kind == "candidate") != shown:
         raise QrprofError(f"the ledger contradicts itself on swap {swap.name}; judge it anew", Exit.REFUSED)
     return entry
 
