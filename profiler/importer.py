@@ -17,7 +17,7 @@ from qrprof.profiler.readers.metadata import UNKNOWN_GPU
 from qrprof.profiler.readers.source import Source
 from qrprof.profiler.runinfo import SCHEMA, DeviceInfo, RunInfo
 from qrprof.profiler.steps import PROFILER_STEP
-from qrprof.profiler.store import RUN_FILE, make_run_folder, new_run_id, open_store, run_file
+from qrprof.profiler.store import RUN_FILE, make_run_folder, new_run_id, open_store, run_file, write_private
 from qrprof.profiler.trace import Trace, read_cache, write_cache
 
 INT64: Final = 1 << 63
@@ -56,7 +56,7 @@ def import_run(
         for one in reversed(taken):  # the lowest rank's record comes last: it makes the folder a run
             name = RUN_FILE if one is taken[0] else run_file(one.rank)
             run = record(folder.name, one, world_size(taken), paths, now)
-            (folder / name).write_text(run.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            write_private(folder / name, run.model_dump_json(indent=1) + "\n")
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
