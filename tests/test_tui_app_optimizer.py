@@ -208,6 +208,17 @@ def test_what_another_process_writes_comes_while_one_looks(root: Path) -> None:
     on_optimizer(root, script, hook=count)
 
 
+def test_one_that_begins_elsewhere_is_listed(root: Path) -> None:
+    add_course(root)
+
+    async def script(driver: Driver) -> None:
+        add_course(root, target="aten::mm")
+        await driver.until(lambda: driver.app.optimizer.courses.row_count == 2)
+        assert names(driver)[0] == "#4 STAGES 2 -> 5"  # what is shown stays
+
+    on_optimizer(root, script)
+
+
 def event(kind: Any, second: int, **record: Any) -> Event:
     return Event(kind, record, (BEGAN + timedelta(seconds=second)).isoformat())
 

@@ -11,6 +11,7 @@ OPTIMIZER, SUGGESTIONS = "optimizer", "suggestions"
 PROFILE: Final = (BOTTLENECKS, TIMELINE, LAUNCHES, PANELS)  # what can be seen of a run
 RUN_VIEWS: Final = (*PROFILE, OPTIMIZER, SUGGESTIONS)
 TABLES: Final = (BOTTLENECKS, LAUNCHES, PANELS, OPTIMIZER, SUGGESTIONS)
+NO_OPS: Final = ("gap", "fix")  # how keys of the ranking begin that are no op's
 START: Final = "start"  # shown while there is no run
 
 
@@ -61,7 +62,8 @@ def has_op(state: State) -> str | None:
         return "an optimizer runs already; view 5 shows it"
     if not state.selection.key:
         return "select an op first"
-    return "select an op: this is a gap" if state.selection.key.startswith("gap:") else None
+    kind = state.selection.key.partition(":")[0]
+    return f"select an op: this is a {kind}" if kind in NO_OPS else None
 
 
 def has_process(state: State) -> str | None:

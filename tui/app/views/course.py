@@ -88,9 +88,8 @@ class CourseView(PaneView["Look"]):
         self.take(loaded)
 
     def look_on(self) -> None:
-        """Read what is new, unless that is under way, or nothing can be."""
-        waits = self.runner is not None and self.runner.runs
-        if self.ready and self.display and not self.looking and (waits or self.course_state() == "open"):
+        """Read what is new, of whatever process, while the view is shown."""
+        if self.ready and self.display and not self.looking and self.replay is None:
             self.look_now()
 
     def look_now(self) -> None:
