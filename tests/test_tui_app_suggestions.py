@@ -123,6 +123,20 @@ def test_a_run_that_calls_qr_has_the_included_kernels(root: Path) -> None:
     on_suggestions(root, script, folder=add_example(root))
 
 
+def test_what_was_judged_of_an_older_qrprof_is_proposed_as_it_is_now(root: Path) -> None:
+    old = proposals.of_library("included", "qr")
+    assert old.entry is not None
+    old = replace(old, sha256="ab" * 32, entry=replace(old.entry, sha256="ab" * 32))
+    with opened(root) as connection:
+        store.propose(connection, old, None, by(root).change("verified", "the gate: PASS"))
+
+    async def script(driver: Driver) -> None:
+        assert states(driver) == {"qr": "proposed"}
+        assert now(root, "qr").changes[-1].why == "qrprof's own source has changed"
+
+    on_suggestions(root, script)
+
+
 def test_text_that_means_harm_is_spelled_out(root: Path) -> None:
     verified(root, SOURCE + "# [/] k[red]z \x1b[2J \u202e\n", findings=())
 

@@ -10,7 +10,7 @@ from qrprof.planner import patches, predictions
 from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.predictions import Listed
-from qrprof.planner.swaps import decide, patching, store
+from qrprof.planner.swaps import decide, patching, proposals, store
 from qrprof.planner.swaps.decide import Deciding
 from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
@@ -25,6 +25,7 @@ from qrprof.tui.swapping import FOUND_LINES, judgeable, left, promised, propose_
 UNDECIDED: Final = ("verified", "proposed", "stale")
 ORDER: Final = (*UNDECIDED, "accepted", "undone", "retired", "rejected")
 LEAST_CHANGE: Final = 0.02  # of a step: less is no change, or the noise where that is more
+MEASURE: Final = "measure it: qrprof verify SCRIPT"
 HEADS: Final = (
     Head("swap", "swap"),
     Head("kind", "kind", spare=2),
@@ -68,6 +69,7 @@ def suggestions(root: Path, session: Session) -> Suggestions:
         propose_for(by, session.folder)
         propose_lines(by, session)
     notes = [*decide.refresh(by, there), *patching.settle(by)]
+    renew(by)
     logged = {one.prediction.id: one for one in looked_up(root, predictions.listed)}
     found = [
         Suggestion(
@@ -91,6 +93,15 @@ def propose_lines(by: Deciding, session: Session) -> None:
     with opened(by.root) as connection:
         for patch in found:
             store.propose(connection, patching.proposal(patch, session.run.id), patch.diff, by.change("proposed", why))
+
+
+def renew(by: Deciding) -> None:
+    """What is undecided and a part of qrprof is proposed as it is now."""
+    for kept in looked_up(by.root, store.listed):
+        found = proposals.renewed(kept.swap)
+        if kept.state in UNDECIDED and found != kept.swap:
+            with opened(by.root) as connection:
+                store.propose(connection, found, None, by.change("proposed", "qrprof's own source has changed"))
 
 
 def place(one: Suggestion) -> tuple[int, str]:
@@ -203,7 +214,10 @@ def accept(root: Path, one: Suggestion, override: str) -> Sequence[str]:
     kept = promised(by, replace(one.shown, kept=kept), ranking) if ranking else kept
     why = f"although {one.objection}" if one.objection else "the gate passed it"
     decide.accept(by, kept, one.shown.source, why, clean(override) if one.objection else "")
-    return [f"{one.name} is accepted: `qrprof run` loads it; z takes it back", *(left(by, ranking) if ranking else [])]
+    return [
+        f"{one.name} is accepted: `qrprof run` loads it; z takes it back",
+        *(left(by, ranking) if ranking else [MEASURE]),
+    ]
 
 
 def reject(root: Path, one: Suggestion, why: str) -> Sequence[str]:
