@@ -1,4 +1,4 @@
-"""Traces that were made to do harm: one sentence or what can be read of them, in bounded memory, and no file elsewhere."""
+"""Traces that were made to do harm: one sentence, or what can be read of them; bounded memory, no file elsewhere."""
 
 import gzip
 import io
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,11 @@ def packed(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     return path
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", **headers: str) -> tarfile.TarInfo:
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", headers: Mapping[str, str] | None = None
+) -> tarfile.TarInfo:
     made = tarfile.TarInfo(name)
-    made.type, made.linkname, made.pax_headers = kind, link, headers
+    made.type, made.linkname, made.pax_headers = kind, link, dict(headers or {})
     return made
 
 
@@ -150,16 +152,16 @@ def claimed(tmp_path: Path) -> Path:
 def sparse(tmp_path: Path) -> Path:
     """One of 90 TB of which nothing is stored."""
     headers = {"GNU.sparse.size": "9" * 14, "GNU.sparse.map": "0,0"}
-    return packed(tmp_path / "ranks.tar", (member("rank0.json", **headers), b""))
+    return packed(tmp_path / "ranks.tar", (member("rank0.json", headers=headers), b""))
 
 
 def no_number(tmp_path: Path) -> Path:
     headers = {"GNU.sparse.size": "many", "GNU.sparse.map": "1,y"}
-    return packed(tmp_path / "ranks.tar", (member("rank0.json", **headers), trace(span())))
+    return packed(tmp_path / "ranks.tar", (member("rank0.json", headers=headers), trace(span())))
 
 
 def endless_number(tmp_path: Path) -> Path:
-    return packed(tmp_path / "ranks.tar", (member("rank0.json", size="9" * 3000), trace(span())))
+    return packed(tmp_path / "ranks.tar", (member("rank0.json", headers={"size": "9" * 3000}), trace(span())))
 
 
 @pytest.mark.parametrize("make", [claimed, sparse, no_number, endless_number])

@@ -151,6 +151,9 @@ def run(args: Sequence[str] | None = None) -> int:
     except QrprofError as error:
         say(str(error))
         return error.exit_code
+    except PermissionError as error:  # of a folder that is another user's, wherever it is looked into
+        say(f"{error.filename} is closed to this user; work in a folder of your own")
+        return Exit.FAILED
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         return Exit.INTERRUPTED
