@@ -116,6 +116,24 @@ def test_free_steps_that_drift_further_than_stock_runs_do_are_noticed() -> None:
     assert kinds(run(SPREAD, drift=math.nan, hits=1)) == ["loss", "update norm"]
 
 
+def test_a_parameter_that_now_and_then_moves_far_may_move_as_far_again() -> None:
+    """In one of the stock runs it is 50 times as far off as in all others: 2 x 50 times their spread is no proof."""
+
+    def in_free_steps(run_: Trained, off: float) -> Trained:
+        steps = [
+            replace(step, parameters=(parameter(0.0, False, off), *step.parameters[1:])) if k > FORCED_STEPS else step
+            for k, step in enumerate(run_.steps)
+        ]
+        return replace(run_, steps=tuple(steps))
+
+    often = [in_free_steps(one, DRIFT * (0.5 - 0.25 * i)) for i, one in enumerate(MOVED)]
+    once = [in_free_steps(MOVED[0], 50 * DRIFT), *often[1:]]
+    far = in_free_steps(run(SPREAD, hits=1), 120 * DRIFT)
+    assert kinds(far, spread=often) == ["update norm"]
+    assert kinds(far, spread=once) == []
+    assert kinds(run(SPREAD, drift=120 * DRIFT, hits=1), spread=once) == ["loss", "update norm"]  # the other one too
+
+
 def test_where_the_program_amplifies_rounding_only_the_forced_steps_decide() -> None:
     moved = [run(SPREAD, drift=0.1 * i) for i in range(5)]
     wild = equivalence(STOCK, moved, run(SPREAD, drift=2.0, hits=1))

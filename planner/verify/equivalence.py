@@ -8,7 +8,9 @@ fixed tolerance, but to runs of the stock program whose swapped ops' inputs were
 - Free steps follow them. The loss of each, and the size of each parameter's update, may be FREE times as far. Where the
   spread itself exceeds AMPLIFIED they prove nothing: the forced steps alone decide.
 
-A parameter's spread is its own or the median parameter's, whichever is more, since a few runs may agree by chance.
+A parameter's spread is its own or the median parameter's, whichever is more, since a few runs may agree by chance. In
+free steps some parameters hardly move in most runs and far in one: such a parameter may be off by as much more as the
+run that is furthest off in it widens the spread of the others.
 """
 
 import math
@@ -176,8 +178,9 @@ def free_apart(stock: Trained, spread: Sequence[Trained], swapped: Trained, free
             findings.append(Finding("loss", text))
             break
     moved = {of: width for of, width in norm_spread([stock, *spread], free).items() if width <= AMPLIFIED}
-    found = widest(stock, [swapped], free, update_norm)
-    allowed = limits(moved, roundings(stock, free, update), FREE)
+    found, least = widest(stock, [swapped], free, update_norm), roundings(stock, free, update)
+    outliers = widening([stock, *spread], free, least)
+    allowed = {of: limit * outliers[of] for of, limit in limits(moved, least, FREE).items()}
     if over := {of: off for of, off in found.items() if of in allowed and not off <= allowed[of]}:
         findings.append(Finding("update norm", sentence(stock, "the sizes of the updates", over, allowed)))
     return findings
@@ -196,6 +199,13 @@ def norm_spread(runs: Sequence[Trained], steps: Sequence[int]) -> dict[Of, float
             of = Of(runs[0].steps[k].optimizer, i)
             widths[of] = max(widths.get(of, 0.0), fraction(max(norms) - min(norms), theirs.update))
     return widths
+
+
+def widening(runs: Sequence[Trained], steps: Sequence[int], least: ByParameter) -> dict[Of, float]:
+    """By parameter: how many times as wide the spread of update norms is with the run furthest off as without it."""
+    whole = norm_spread(runs, steps)
+    without = [norm_spread([run for run in runs if run is not one], steps) for one in runs]
+    return {of: max(1.0, *(width / max(one[of], least[of]) for one in without)) for of, width in whole.items()}
 
 
 def loss_spread(runs: Sequence[Trained], steps: Sequence[int]) -> list[float]:

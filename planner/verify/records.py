@@ -34,6 +34,7 @@ HARMFUL: Final = frozenset[Kind](
     )
 )
 IDLE: Final = frozenset[Kind](("not engaged",))
+DRIFTED: Final = frozenset[Kind](("loss", "update norm"))  # what a larger spread may explain
 
 
 @dataclass(frozen=True)

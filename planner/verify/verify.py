@@ -4,7 +4,7 @@ What shows that the swaps do harm ends it: times of a wrong program are of no us
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from qrprof.planner.verify.equivalence import equivalence
 from qrprof.planner.verify.processes import Ended, Leg, Program, require, run, run_all
 from qrprof.planner.verify.protocol import Round, gain_of, memory_of
 from qrprof.planner.verify.records import (
+    DRIFTED,
     HARMFUL,
     IDLE,
     Equivalence,
@@ -120,10 +121,10 @@ def trains_alike(task: Task, say: Say) -> Training:
             f"{task.program.script} ended before an optimizer's step; there is no training to compare", Exit.USAGE
         )
     step_ns = median(step.ns for step in lead.steps)
-    spread = [watched_training(task, f"moved{i}", None, seed=i) for i in range(SPREAD)]
-    at_once = processes_at_once(lead, len(spread) + 1)
+    at_once = processes_at_once(lead, SPREAD + 1)
     say(f"2 of 3: the swapped program, and {SPREAD} stock ones whose inputs are moved by one rounding")
-    processes = run_all(task.program, [watched_training(task, "swapped", task.swaps), *spread], task.folder, at_once)
+    legs = [watched_training(task, "swapped", task.swaps), *moved_training(task, range(SPREAD))]
+    processes = run_all(task.program, legs, task.folder, at_once)
     swapped = next(processes)
     if crash := crashed(swapped):
         return Training(Swaps(), None, (crash,), lead.machine, step_ns)
@@ -131,14 +132,39 @@ def trains_alike(task: Task, say: Say) -> Training:
     findings = of_swaps(ours.swaps)
     if {one.kind for one in findings} & IDLE:
         return Training(ours.swaps, None, tuple(findings), lead.machine, step_ns)
-    moved = list(processes)
-    if failed := next((one for one in moved if one.code or not one.file.exists()), None):
-        why = (
-            f"the stock program ends with exit code {failed.code} where inputs are moved by one rounding: {failed.last}"
-        )
-        return Training(ours.swaps, None, (*findings, Finding("not repeatable", why)), lead.machine, step_ns)
-    same = equivalence(lead, [read_trained(one.file) for one in moved], ours)
+    same = same_as(task, lead, ours, list(processes), at_once, say)
+    if isinstance(same, Finding):
+        return Training(ours.swaps, None, (*findings, same), lead.machine, step_ns)
     return Training(ours.swaps, same, (*findings, *same.findings), lead.machine, step_ns)
+
+
+def same_as(
+    task: Task, lead: Trained, ours: Trained, moved: Sequence[Ended], at_once: int, say: Say
+) -> Equivalence | Finding:
+    """Whether the swapped run is within the spread; where it alone drifts further, of twice as many runs."""
+    if failed := cannot_bear(moved):
+        return failed
+    same = equivalence(lead, [read_trained(one.file) for one in moved], ours)
+    if len(moved) > SPREAD or not same.findings or any(one.kind not in DRIFTED for one in same.findings):
+        return same
+    say(f"it drifts further than they do: {SPREAD} more of them, to see how far rounding alone can go")
+    more = run_all(task.program, moved_training(task, range(SPREAD, 2 * SPREAD)), task.folder, at_once)
+    return same_as(task, lead, ours, [*moved, *more], at_once, say)
+
+
+def cannot_bear(moved: Iterable[Ended]) -> Finding | None:
+    """Of stock runs whose inputs were moved by one rounding: that one of them failed."""
+    failed = next((one for one in moved if one.code or not one.file.exists()), None)
+    if failed is None:
+        return None
+    return Finding(
+        "not repeatable",
+        f"the stock program ends with exit code {failed.code} where inputs are moved by one rounding: {failed.last}",
+    )
+
+
+def moved_training(task: Task, seeds: Iterable[int]) -> list[Leg]:
+    return [watched_training(task, f"moved{seed}", None, seed=seed) for seed in seeds]
 
 
 def watched_training(task: Task, name: str, swaps: Path | None, leads: bool = False, seed: int | None = None) -> Leg:
