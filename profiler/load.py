@@ -8,6 +8,7 @@ from typing import Final
 
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.read import of_rank
+from qrprof.profiler.readers.chrome import Progress
 from qrprof.profiler.runinfo import RunInfo, read_run_info
 from qrprof.profiler.store import RUN_FILE, run_file
 from qrprof.profiler.trace import Trace, read_cache, write_cache
@@ -15,11 +16,11 @@ from qrprof.profiler.trace import Trace, read_cache, write_cache
 IMPORTED: Final = "imported"  # how the step source of an imported run begins
 
 
-def load_run(folder: Path, rank: int = 0) -> tuple[RunInfo, Trace]:
+def load_run(folder: Path, rank: int = 0, progress: Progress | None = None) -> tuple[RunInfo, Trace]:
     """Read a rank's run record and trace; the trace is kept beside the record as columns for the next time.
 
-    Where there is no rank 0, 0 is the lowest rank. Raises QrprofError where the rank is not there (exit code 2) or one
-    of its files cannot be read.
+    Where there is no rank 0, 0 is the lowest rank. `progress` is told the bytes of the trace that were read, and all.
+    Raises QrprofError where the rank is not there (exit code 2) or one of its files cannot be read.
     """
     record = record_of(folder, rank)
     if record is None:
@@ -31,7 +32,7 @@ def load_run(folder: Path, rank: int = 0) -> tuple[RunInfo, Trace]:
     current = imported or not source.exists() or newer(cache, source)
     trace = read_cache(cache) if current else None
     if trace is None:
-        trace = of_rank(source, run.rank)
+        trace = of_rank(source, run.rank, progress)
         if imported:  # the record has the reader's warnings
             trace = replace(trace, warnings=())
         with suppress(OSError):  # a folder that cannot be written only costs the next reader time

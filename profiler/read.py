@@ -89,13 +89,14 @@ def rank_of(source: Source) -> int | None:
     return int(named[1]) if named else None
 
 
-def of_rank(path: Path, rank: int) -> Trace:
+def of_rank(path: Path, rank: int, progress: Progress | None = None) -> Trace:
     """The trace of one rank of what `path` holds; a single process is meant whatever its rank.
 
-    Raises QrprofError as `read` does, and where none of several processes has that rank.
+    `progress` is told as by `read`. Raises QrprofError as `read` does, and where none of several processes has that
+    rank.
     """
     others = []
-    for source in sources_of(path):
+    for source in sources_of(path, progress):
         if rank_of(source) == rank:
             return source.trace
         others.append(source)

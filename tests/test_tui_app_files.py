@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from textual.widgets import Input
-from tui_runs import Driver, add_example, add_small, app_on, calm, play
+from tui_runs import Driver, add_example, add_small, app_on, calm, ops, play
 
 from qrprof.tui.app import outside
 from qrprof.tui.app.session import Session
@@ -271,6 +271,39 @@ def test_a_worker_that_fails_in_its_own_way_is_a_message(root: Path, own: Path) 
         assert len(driver.app.screen_stack) == 2
 
     play(app_on(own, root), script)
+
+
+def test_the_bytes_of_a_trace_are_told_while_it_is_read(root: Path) -> None:
+    folder = add_small(root, ops(["my::op"]))
+    session = Session(folder)
+    assert session.problem() is None
+    size = (folder / "rank0.trace.json").stat().st_size
+    assert (session.read.done, session.read.total) == (size, size)
+
+
+def test_how_much_was_read_stands_where_the_view_will_be(
+    root: Path, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = Event()
+
+    def slow(session: Session, other: Session | None) -> Any:
+        session.read.tell(64 << 20, 256 << 20)
+        released.wait(60)
+        return load(session, other)
+
+    app = app_on(own, root)
+    load = app.bottlenecks.load
+    monkeypatch.setattr(app.bottlenecks, "load", slow)
+
+    async def watch() -> None:
+        async with app.run_test() as pilot:
+            driver = Driver(app, pilot)
+            while "[#####               ] 25.0 % of 256 MiB" not in driver.screen:
+                await pilot.pause(0.02)
+            released.set()
+            await driver.until(lambda: "linalg_qr" in driver.screen)
+
+    asyncio.run(watch())
 
 
 def test_one_can_leave_while_a_run_is_read(root: Path, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

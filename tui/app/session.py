@@ -35,6 +35,17 @@ class Selection:
 NOTHING: Final = Selection()
 
 
+@dataclass
+class Read:
+    """Bytes of a trace, as its reader tells them."""
+
+    done: int = 0
+    total: int = 0  # 0: nothing was told
+
+    def tell(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+
+
 @dataclass(frozen=True, eq=False)
 class Session:
     """A rank of a run. What it holds is computed in the thread that asks, which holds `lock` meanwhile.
@@ -45,12 +56,13 @@ class Session:
     folder: Path
     number: int = 0
     lock: RLock = field(default_factory=RLock, repr=False)
+    read: Read = field(default_factory=Read, repr=False)
 
     @cached_property
     def loaded(self) -> "tuple[RunInfo, Trace]":
         from qrprof.profiler.load import load_run
 
-        return load_run(self.folder, self.number)
+        return load_run(self.folder, self.number, self.read.tell)
 
     def problem(self) -> str | None:
         """Why the run cannot be read; None where it can."""

@@ -1,20 +1,24 @@
 """What all views of a run have in common."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Static
 
+from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
 from qrprof.tui.app.aside import aside
 from qrprof.tui.app.session import NOTHING, Selection, Session
-from qrprof.tui.output import clean
+from qrprof.tui.output import clean, drawn_bar
 
 Loaded = TypeVar("Loaded")  # what a view computes of a run
 
+
+READ_S: Final = 0.2  # between two looks at how much was read
+BAR: Final = 20  # cells
 
 Asked = tuple[Session | None, Session | None]  # a run, and the one to compare it with
 
@@ -154,7 +158,7 @@ class View(Vertical, Generic[Loaded]):
             return
         self.asked = (session, other)
         if not self.ready:
-            self.wait(f"reading {session.folder.name} ...")
+            self.wait(reading(session))
         self.run_worker(self.read(session, other), exclusive=True, exit_on_error=False)
 
     async def read(self, session: Session, other: Session | None) -> None:
@@ -188,6 +192,14 @@ class View(Vertical, Generic[Loaded]):
             self.wait(clean(message.problem))
         self.post_message(self.Changed())
 
+    def on_mount(self) -> None:
+        self.set_interval(READ_S, self.tell_read)
+
+    def tell_read(self) -> None:
+        """How much of the trace was read, while there is nothing else to show."""
+        if self.display and not self.ready and self.problem is None and self.session:
+            self.wait(reading(self.session))
+
     def focus_content(self) -> None:
         """Give the keys to what the person moves in."""
         for widget in self.query("*"):
@@ -198,3 +210,12 @@ class View(Vertical, Generic[Loaded]):
     def wait(self, why: str) -> None:
         self.add_class("-waiting")
         self.query_one(".message", Static).update(why)
+
+
+def reading(session: Session) -> str:
+    read = session.read
+    if not read.total:
+        return f"reading {session.folder.name} ..."
+    share = min(read.done / read.total, 1.0)
+    bar = drawn_bar(share, BAR, blocks=False)
+    return f"reading {session.folder.name} [{bar:<{BAR}}] {units.share(share)} of {units.size(read.total)}"
