@@ -30,6 +30,7 @@ TOPICS: Final = {
     "optimizer": Topic("how candidates are found, by a search or by a model", "optimizer"),
     "swaps": Topic("how kernels get into a running program", "swaps"),
     "verify": Topic("whether accepted swaps train the same, and what a step gains", "verify"),
+    "security": Topic("what hostile files, folders and kernels can do, and what they cannot", "security"),
     "terminal-ui": Topic("the terminal UI, its keys and filters", "tui"),
     "configuration": Topic("files and variables that options are set by", "configuration"),
     "environment": Topic("environment variables", "configuration", "Environment"),
