@@ -123,6 +123,13 @@ def test_a_record_may_name_any_file_and_gets_a_sentence(
     assert "c2VjcmV0" not in out + err
 
 
+@pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, "{a=" * 5000 + "1" + "}" * 5000, "9" * 10_000])
+def test_settings_that_nobody_can_read_are_an_error(value: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("qrprof.toml").write_text(f"[rank]\ntop = {value}\n")
+    assert run(["rank"]) == 2
+    assert capsys.readouterr().err.startswith(f"qrprof: {here / 'qrprof.toml'} is no TOML: ")
+
+
 # --- modes
 
 

@@ -114,7 +114,7 @@ def read(path: Path) -> str | None:
 def parsed(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # the latter of lists in lists, without end
         raise QrprofError(f"{path} is no TOML: {error}", Exit.USAGE) from None
 
 
