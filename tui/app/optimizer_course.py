@@ -27,7 +27,6 @@ class Tried:
     outcome: str = ""
     over: Mapping[str, float] | None = None  # low, mid, high over the starting file; None: not timed
     why: str = ""
-    device: str = ""
 
 
 @dataclass
@@ -35,8 +34,6 @@ class Course:
     """Takes events as they come."""
 
     seen: int = 0  # events
-    target: str = ""
-    plan: str = ""
     budget: Mapping[str, Any] = field(default_factory=dict)
     tried: dict[int, Tried] = field(default_factory=dict)  # by number
     best: int | None = None
@@ -59,10 +56,7 @@ class Course:
         record: Mapping[str, Any] = event.record
         if event.kind in ("started", "resumed", "paused"):
             self.budget = record.get("budget") or self.budget
-            self.target = record.get("target", self.target)
             self.paused, self.ended = event.kind == "paused", None
-        elif event.kind == "plan":
-            self.plan = str(record["text"])
         elif event.kind == "proposed":
             number = record["number"]
             self.tried[number] = Tried(number, record["sha256"], clean(str(record["changed"])))
@@ -84,17 +78,11 @@ class Course:
             outcome=record["outcome"],
             over=record["over"] or before.over,
             why=clean(str(record["why"])),
-            device=str(record["device"]),
         )
 
     def drop_old(self) -> None:
         while len(self.tried) > KEPT:
             del self.tried[next(number for number in self.tried if number != self.best)]
-
-    @property
-    def evaluated(self) -> Tried | None:
-        """The first that waits for its first look, or is under it."""
-        return next((one for one in self.tried.values() if not one.rung), None)
 
 
 def told(event: Event) -> str:

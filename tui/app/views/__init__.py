@@ -158,6 +158,7 @@ class View(Vertical, Generic[Loaded]):
             return
         self.asked = (session, other)
         if not self.ready:
+            self.problem = None
             self.wait(reading(session))
         self.run_worker(self.read(session, other), exclusive=True, exit_on_error=False)
 
