@@ -212,4 +212,4 @@ def begins(quoted: str, printed: str, where: str) -> None:
     for line in quoted.splitlines():
         first = line.split()[0] if line.strip() and not line.startswith(" ") else ""
         if first and first != "..." and not re.search(r"\d", first):
-            assert re.search(rf"^{re.escape(first)}\b", printed, re.MULTILINE), f"{where}: {line}\n{printed}"
+            assert re.search(rf"^{re.escape(first)}(?!\S)", printed, re.MULTILINE), f"{where}: {line}\n{printed}"
