@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 from swap_cases import loaded, now, verified, workplace
+from test_optimize_end_to_end import ROUTER, SLOW, steadied
 
 from qrprof.kernels.trust import trusted
 from qrprof.planner.ledger import opened
+from qrprof.planner.optimize.journal import journal_of
 from qrprof.profiler.load import load_run, ranks
 from qrprof.profiler.store import run_folders
 from qrprof.tui.cli import run
@@ -29,11 +31,16 @@ Kills = pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.m
 
 
 def killed_at_random(
-    words: Sequence[str], folder: Path, environment: Mapping[str, str], within_s: float, alone: bool = False
+    words: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    within_s: float,
+    alone: bool = False,
+    program: Sequence[str] = ("-m", "qrprof"),
 ) -> None:
     """Start `qrprof WORDS`, and kill it at a random moment; unless `alone`, all its children too."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "qrprof", *words],
+        [sys.executable, *program, *words],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -175,3 +182,56 @@ def test_an_accept_that_is_killed_leaves_stock_or_all_of_it(
         assert (loaded(root), now(root, name).state) == ([name], "accepted")
         with opened(root) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+# The command, with a gate whose clock is scripted.
+OPTIMIZES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_optimize_end_to_end import Scripted
+from qrprof.planner.optimize import pool
+from qrprof.tui.cli import run
+
+pool.LocalPool = Scripted
+sys.exit(run(["optimize", *sys.argv[2:]]))
+"""
+
+
+def sources(root: Path, optimization: str) -> list[str]:
+    return [one.proposal.source for one in journal_of(root).candidates(optimization)]
+
+
+@pytest.mark.slow
+def test_an_optimization_that_is_killed_goes_on_with_all_that_it_had(
+    workshop: Any, timed: Callable[[Sequence[str]], float]
+) -> None:
+    root = workshop.folder
+    workshop.write("train.py", ROUTER.format(rows=2048))
+    workshop.write("slow.py", SLOW)
+    timed(["trace", "train.py"])
+    steadied(root)
+    program = ("-c", OPTIMIZES, str(Path(__file__).parent))
+    begin = ["--target", "aten::_softmax", "--start", "slow.py"]
+    begun = time.monotonic()
+    assert workshop.python(*program, *begin).code == 0
+    took = time.monotonic() - begun
+    (whole,) = journal_of(root).optimizations()
+    found = sources(root, whole.id)
+
+    def next_words() -> list[str]:
+        others = [one for one in journal_of(root).optimizations() if one.id != whole.id]
+        return ["--resume", others[0].id] if others else begin
+
+    had: list[str] = []
+    for _ in range(6):
+        killed_at_random(next_words(), root, workshop.environment(), took, program=program)
+        words = next_words()
+        kept = sources(root, words[1]) if words != begin else []
+        assert kept[: len(had)] == had
+        had = kept
+    assert workshop.python(*program, *next_words()).code == 0
+    assert sources(root, whole.id) == found
+    last = next(one for one in journal_of(root).optimizations() if one.id != whole.id)
+    assert (last.ended is not None, sources(root, last.id)[: len(had)]) == (True, had)
+    with opened(root) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
