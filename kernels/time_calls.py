@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -14,6 +15,7 @@ from qrprof.kernels.timing import Clock, Contender, Measured, compare, warm_up
 from qrprof.profiler.linalg import Signature
 
 MOST_INPUTS: Final = 8
+HOST_READINGS: Final = 9
 STOCK: Final[dict[str, Callable[..., object]]] = {
     "linalg_qr": torch.linalg.qr,
     "geqrf": torch.geqrf,
@@ -53,12 +55,13 @@ def timed(signature: Signature, clock: Clock, device: torch.device, seconds: flo
     if isinstance(found, str):
         return found
     op, shape, dtype = signature
-    own, stock = map(call, found)
+    own, stock = (call(*one) for one in found)
     at = now.isoformat(timespec="seconds")
     return Timed(op=op, shape=list(shape), dtype=dtype, lane=lane(signature, device), own=own, stock=stock, at=at)
 
 
-def measured(signature: Signature, clock: Clock, device: torch.device, seconds: float) -> list[Measured]:
+def measured(signature: Signature, clock: Clock, device: torch.device, seconds: float) -> list[tuple[Measured, float]]:
+    """By the included kernels and by torch: their times, and ns of the host."""
     op, shape, dtype = signature
     matrix = torch.Size(shape).numel() * getattr(torch, dtype).itemsize
     inputs = [
@@ -66,7 +69,18 @@ def measured(signature: Signature, clock: Clock, device: torch.device, seconds: 
         for _ in range(max(1, min(MOST_INPUTS, INPUT_BYTES // max(matrix, 1))))
     ]
     field = [warm_up(Contender(op, spread(of[op]), inputs, clock)) for of in (OWN, STOCK)]
-    return compare(field, seconds)
+    return list(zip(compare(field, seconds), (host_ns(one.contender) for one in field), strict=True))
+
+
+def host_ns(contender: Contender) -> float:
+    clock, times = contender.clock, []
+    for _ in range(HOST_READINGS):
+        clock.idle()
+        start = clock.now()
+        contender.call(contender.inputs[0])
+        times.append(clock.now() - start)
+    clock.idle()
+    return median(times)
 
 
 def arguments(op: str, matrix: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -77,8 +91,9 @@ def spread(function: Callable[..., object]) -> Callable[[Any], object]:
     return lambda given: function(*given)
 
 
-def call(found: Measured) -> Call:
+def call(found: Measured, host: float) -> Call:
     return Call(
+        host=host,
         call=found.call.median_ns,
         call_p95=found.call.p95_ns,
         device=found.device.median_ns,

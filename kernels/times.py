@@ -18,8 +18,11 @@ ALIKE: Final = ("torch", "triton", "qrprof")  # packages whose versions must be 
 
 
 class Call(Record):
-    """ns of one call: `call` on an idle device, `device` with the launches out of the way (`kernels/timing`)."""
+    """ns of one call: `call` on an idle device, `device` with the launches out of the way (`kernels/timing`), `host`
+    until the caller may go on.
+    """
 
+    host: PositiveFloat
     call: PositiveFloat
     call_p95: PositiveFloat
     device: PositiveFloat

@@ -9,11 +9,12 @@ from qrprof.kernels.adapters import Adapter, fitting
 from qrprof.kernels.adapters.groups import Group, groups
 from qrprof.planner.estimate import Basis, Estimate
 from qrprof.planner.fixes import Fix
-from qrprof.planner.measured import Called
+from qrprof.planner.measured import Called, PerCall
 from qrprof.planner.replay.changes import both, change_rows, unchanged
+from qrprof.planner.replay.covered import covered
+from qrprof.planner.replay.levers import on_host
 from qrprof.planner.replay.model import Model, step_of
 from qrprof.planner.roofline import Levels
-from qrprof.planner.whatif_parts import covered
 from qrprof.profiler import units
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.linalg import Signature, row_signature
@@ -29,6 +30,7 @@ class Part:
     rows: Mask  # of the host, with all that the calls do
     now_ns: float
     grouped_ns: Levels
+    host_ns: float  # of the batches
 
 
 def batches(run: RunInfo, called: Sequence[Called]) -> list[Called]:
@@ -38,21 +40,22 @@ def batches(run: RunInfo, called: Sequence[Called]) -> list[Called]:
     return [Called(one.batch, one.share, one.share * one.count * each.get(one.single, 0.0)) for one in found]
 
 
-def find_groupings(model: Model, run: RunInfo, measured: Mapping[Signature, Levels]) -> list[Fix]:
+def find_groupings(model: Model, run: RunInfo, measured: Mapping[Signature, PerCall]) -> list[Fix]:
     """For each adapter that fits the run and has a shape whose batch was timed (`qrprof probe`)."""
     found = [(adapter, parts_of(adapter, model, run, measured)) for adapter in fitting(run)]
     return [grouping(adapter, parts, model) for adapter, parts in found if parts]
 
 
-def parts_of(adapter: Adapter, model: Model, run: RunInfo, measured: Mapping[Signature, Levels]) -> list[Part]:
+def parts_of(adapter: Adapter, model: Model, run: RunInfo, measured: Mapping[Signature, PerCall]) -> list[Part]:
     found = []
     for group in groups(adapter, run):
         rows = rows_of(model.graph.facts, adapter.op, group)
         on_device, on_host = covered(model, change_rows(model.graph, rows, 0.0))
         now = on_device or on_host
         if group.batch in measured and now:
-            batch = Levels(*(group.share * level for level in measured[group.batch]))
-            found.append(Part(group, rows, now, batch))
+            call = measured[group.batch]
+            batch = Levels(*(group.share * level for level in call.levels))
+            found.append(Part(group, rows, now, batch, group.share * call.host))
     return found
 
 
@@ -87,5 +90,6 @@ def step_with(model: Model, parts: list[Part], level: int | None) -> float:
     changes = unchanged(model.graph)
     for part in parts:
         factor = 0.0 if level is None else min(part.grouped_ns[level] / part.now_ns, 1.0)
-        changes = both(changes, change_rows(model.graph, part.rows, factor))
+        host = None if level is None else on_host(model, part.rows, part.host_ns)
+        changes = both(changes, change_rows(model.graph, part.rows, factor, host))
     return step_of(model, changes)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from qrprof.kernels.registry import spec
 from qrprof.kernels.times import Timed, times_for
@@ -12,15 +13,22 @@ from qrprof.profiler.partition import Partition
 from qrprof.profiler.runinfo import RunInfo
 
 
-def measured_for(run: RunInfo) -> Mapping[Signature, Levels]:
-    """ns of one call, by the signature of the trace's rows; empty where nothing was timed."""
-    return {one.signature: levels(one) for one in times_for(run)}
+class PerCall(NamedTuple):
+    """ns of one call: of the device, or of a CPU, and until the caller may go on."""
+
+    levels: Levels
+    host: float
 
 
-def levels(one: Timed) -> Levels:
+def measured_for(run: RunInfo) -> Mapping[Signature, PerCall]:
+    """By the signature of the trace's rows; empty where nothing was timed."""
+    return {one.signature: per_call(one) for one in times_for(run)}
+
+
+def per_call(one: Timed) -> PerCall:
     """A program that keeps its device busy has the device's time; one that waits for each result, all of a call."""
     own = one.own
-    return Levels(own.device_p05, own.device, max(own.device_p95, own.call))
+    return PerCall(Levels(own.device_p05, own.device, max(own.device_p95, own.call)), own.host)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What could be made faster, and what the step would gain: the ranked list of targets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,7 @@ from qrprof.planner.counts import Work, work
 from qrprof.planner.estimate import Basis, Estimate, ceiling
 from qrprof.planner.fixes import Fix, find_fixes
 from qrprof.planner.grouping import find_groupings
+from qrprof.planner.measured import PerCall
 from qrprof.planner.replay.levers import Levers, find_levers
 from qrprof.planner.replay.model import Model
 from qrprof.planner.roofline import Levels, remaining
@@ -60,7 +61,7 @@ class Evidence:
     noise: Noise | None
     levers: Levers | None  # None: no replay was asked for, or it is withheld
     only_ceilings: bool  # the replay is withheld
-    measured: Mapping[Signature, Levels] = field(default_factory=dict)  # ns of a call by the included kernels
+    measured: Mapping[Signature, PerCall] = field(default_factory=dict)  # of the included kernels
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Part:
     levels: Levels | None  # ns that would remain, not more than `ns`; None: unknown
     tf32: bool
     host_copy: bool
-    measured: bool  # `levels` are of the included kernels, timed on this device
+    host_ns: float | None  # of the included kernels, which `levels` are then of; None: these were not timed
 
 
 def rank(
@@ -83,7 +84,7 @@ def rank(
     peaks: Peaks | None,
     noise: Noise | None,
     model: Model | None = None,
-    measured: Mapping[Signature, Levels] | None = None,
+    measured: Mapping[Signature, PerCall] | None = None,
 ) -> list[Target]:
     """All keys of the partition as targets, the largest expected gain first; shares sum to 1.
 
@@ -131,7 +132,7 @@ def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence)
     if left and evidence.only_ceilings:
         left = ceiling(ns)
     by_share = left.off(ns) if left else None
-    gain, most_ns = replayed(key, ns, left, evidence) if left else (None, 0.0)
+    gain, most_ns = replayed(key, ns, left, evidence, host_of(parts)) if left else (None, 0.0)
     facts = gather(key, ns, count, rows, parts, left, evidence)
     advice, why = advise(facts)
     return Target(
@@ -169,20 +170,26 @@ def from_fix(fix: Fix, evidence: Evidence) -> Target:
     )
 
 
-def replayed(key: str, ns: float, left: Estimate, evidence: Evidence) -> tuple[Estimate, float]:
-    """What the step saves when `left` remains of a target's `ns`, and when nothing does."""
+def replayed(key: str, ns: float, left: Estimate, evidence: Evidence, host_ns: float | None) -> tuple[Estimate, float]:
+    """What the step saves when `left` remains of a target's `ns`, and `host_ns` of its host; and when nothing does."""
     remains = {left.low, left.high, 0.0} | ({left.mid} if left.mid is not None else set())
-    saved = {one: gain_ns(key, ns, one, evidence) for one in remains}
+    saved = {one: gain_ns(key, ns, one, evidence, host_ns if one else None) for one in remains}
     low, high = saved[left.high], saved[left.low]
     mid = None if left.mid is None else min(max(saved[left.mid], low), high)
     return Estimate(min(low, high), mid, high, left.basis), saved[0.0]
 
 
-def gain_ns(key: str, ns: float, remains: float, evidence: Evidence) -> float:
+def gain_ns(key: str, ns: float, remains: float, evidence: Evidence, host_ns: float | None) -> float:
     """What the step saves when a target of `ns` takes what `remains` of it: by replay, else by its share."""
     large = REPLAYED * evidence.step_ns <= ns != remains
-    found = evidence.levers.gain(key, remains / ns) if evidence.levers and large else None
+    found = evidence.levers.gain(key, remains / ns, host_ns) if evidence.levers and large else None
     return ns - remains if found is None else found
+
+
+def host_of(parts: Sequence[Part]) -> float | None:
+    """ns of the host in a mean step, with the included kernels; None where not all calls were timed."""
+    timed = [part.host_ns for part in parts if part.host_ns is not None]
+    return sum(timed) if timed and len(timed) == len(parts) else None
 
 
 def split(
@@ -190,7 +197,7 @@ def split(
     rows: pd.DataFrame,
     calls: pd.DataFrame,
     peaks: Peaks | None,
-    measured: Mapping[Signature, Levels] | None = None,
+    measured: Mapping[Signature, PerCall] | None = None,
 ) -> list[Part]:
     """An op's rows by the inputs that they were called with."""
     counts = calls.groupby(["shapes", "dtypes"], observed=True)["calls"].sum().to_dict()
@@ -203,7 +210,7 @@ def split(
 
 
 def part(
-    key: str, shapes: str, dtypes: str, rows: pd.DataFrame, calls: float, peaks: Peaks | None, call: Levels | None
+    key: str, shapes: str, dtypes: str, rows: pd.DataFrame, calls: float, peaks: Peaks | None, call: PerCall | None
 ) -> Part:
     """`call`: what one was measured to take with the included kernels."""
     ns = float(rows["ns"].sum())
@@ -213,11 +220,11 @@ def part(
     host_copy = any(mark in main for mark in HOST_COPIES)
     levels = None
     if call is not None:
-        levels = Levels(*(calls * level for level in call))
+        levels = Levels(*(calls * level for level in call.levels))
     elif todo is not None and peaks is not None and calls > 0 and not host_copy:
         levels = remaining(todo, calls, peaks, tf32)
     capped = None if levels is None else Levels(*(min(level, ns) for level in levels))
-    return Part(ns, calls, shapes, todo, capped, tf32, host_copy, call is not None)
+    return Part(ns, calls, shapes, todo, capped, tf32, host_copy, None if call is None else calls * call.host)
 
 
 def most(rows: pd.DataFrame, column: str) -> object:
@@ -236,7 +243,7 @@ def achievable(key: str, ns: float, parts: list[Part], blamed: str, step: float)
     low, mid, high = (min(sum(column), ns) for column in zip(*levels, strict=True))
     if unknown > WEAK_SHARE * ns:
         return Estimate(low, None, high, Basis.CEILING)
-    timed = sum(part.ns for part in parts if part.measured) >= (1 - WEAK_SHARE) * ns
+    timed = sum(part.ns for part in parts if part.host_ns is not None) >= (1 - WEAK_SHARE) * ns
     return Estimate(low, mid, high, Basis.MEASURED if timed else Basis.ROOFLINE)
 
 

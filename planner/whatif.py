@@ -9,18 +9,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from qrprof.planner.amdahl import combined_x
 from qrprof.planner.estimate import Basis, Estimate
-from qrprof.planner.measured import measured_for
+from qrprof.planner.measured import PerCall, measured_for
 from qrprof.planner.replay.changes import Changes, both, unchanged
 from qrprof.planner.replay.model import model_of, step_of
-from qrprof.planner.roofline import Levels
-from qrprof.planner.targets import achievable, split
+from qrprof.planner.targets import achievable, host_of, split
 from qrprof.planner.whatif_keys import find_part
 from qrprof.planner.whatif_parts import OP, PER_CALL, Part, Subject
 from qrprof.profiler import units
@@ -40,7 +39,15 @@ SWEPT: Final = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, math.inf)  # spee
 PERCENT: Final = 0.01
 FLAT: Final = 0.05  # of the time that goes: what the step gains of it where it is off the critical path
 
-Lookup = Callable[[Part], Estimate | None]  # ns a step that an op would still take; None: not known
+
+class Left(NamedTuple):
+    """What an op would still take, ns of a mean step."""
+
+    time: Estimate
+    host_ns: float | None = None  # of its host, on a device; None: as much less as the time
+
+
+Lookup = Callable[[Part], Left | None]  # None: not known
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ class Change:
     spec: Spec
     factor: float  # of the part's present time
     basis: Basis  # of the factor
+    on_host: float | None = None  # the factor there; None: the same
 
 
 @dataclass(frozen=True)
@@ -135,10 +143,10 @@ def roofline(found: Partition, peaks: Peaks | None) -> Lookup:
     if peaks is not None and (peaks.kind == "cpu") == found.on_device:
         peaks = None
 
-    def look(part: Part) -> Estimate | None:
+    def look(part: Part) -> Left | None:
         rows, calls = own_rows(found, part), own_calls(found, part)
         ns = float(rows["ns"].sum())
-        return achievable(part.op, ns, split(part.op, rows, calls, peaks), "", found.recorded_ns)
+        return Left(achievable(part.op, ns, split(part.op, rows, calls, peaks), "", found.recorded_ns))
 
     return look
 
@@ -154,15 +162,17 @@ def own_calls(found: Partition, part: Part) -> pd.DataFrame:
     return found.calls[(found.calls["key"] == part.op) & found.calls["shapes"].isin(own_rows(found, part)["shapes"])]
 
 
-def timed(found: Partition, measured: Mapping[Signature, Levels]) -> Lookup:
+def timed(found: Partition, measured: Mapping[Signature, PerCall]) -> Lookup:
     """What the included kernels take for an op's calls, as they were timed; nothing where some were not."""
 
-    def look(part: Part) -> Estimate | None:
+    def look(part: Part) -> Left | None:
         rows = own_rows(found, part)
         parts = split(part.op, rows, own_calls(found, part), None, measured)
-        if not parts or not all(one.measured for one in parts):
+        host_ns = host_of(parts)
+        if host_ns is None:
             return None
-        return achievable(part.op, float(rows["ns"].sum()), parts, "", found.recorded_ns)
+        left = achievable(part.op, float(rows["ns"].sum()), parts, "", found.recorded_ns)
+        return Left(left, host_ns if found.on_device else None)
 
     return look
 
@@ -210,14 +220,14 @@ def find_changes(
 
 
 def find_change(subject: Subject, part: Part, spec: Spec, look_up: Mapping[str, Lookup]) -> Change:
-    factor, basis = spec.value, Basis.ASSUMED
+    factor, basis, on_host = spec.value, Basis.ASSUMED, None
     if spec.kind == TIME:
         factor = spec.value / present_ns(part)
     elif spec.kind != FACTOR:
-        factor, basis = looked_up(subject, part, spec, look_up[spec.kind])
+        factor, basis, on_host = looked_up(subject, part, spec, look_up[spec.kind])
     if not factor <= SLOWEST:
         raise QrprofError(f"{part.label}={spec.text} is over a million times as slow: {SPECS}", Exit.USAGE)
-    return Change(part, spec, factor, Basis.CEILING if factor == 0 else basis)
+    return Change(part, spec, factor, Basis.CEILING if factor == 0 else basis, on_host)
 
 
 def present_ns(part: Part) -> float:
@@ -228,14 +238,15 @@ def present_ns(part: Part) -> float:
     return part.ns / count
 
 
-def looked_up(subject: Subject, part: Part, spec: Spec, look: Lookup) -> tuple[float, Basis]:
-    """The factor by an estimate of the time that remains."""
+def looked_up(subject: Subject, part: Part, spec: Spec, look: Lookup) -> tuple[float, Basis, float | None]:
+    """The factor by an estimate of the time that remains, what it rests on, and that of the host."""
     if part.kind != OP:
         raise QrprofError(f"{spec.text!r} is for ops, and {part.label!r} is none; give 4x or a time", Exit.USAGE)
     found, rows = look(part), own_rows(subject.partition, part)
     ns = float(rows["ns"].sum())
-    if found is not None and found.mid is not None and ns > 0:
-        return found.mid / ns, found.basis
+    if found is not None and found.time.mid is not None and ns > 0:
+        host = None if found.host_ns is None or not part.host_ns else min(found.host_ns / part.host_ns, 1.0)
+        return found.time.mid / ns, found.time.basis, host
     if spec.kind == TABLE:
         why = f"no included kernel was timed for all calls of {part.label} on this device (`qrprof probe`)"
     elif not ns:
@@ -267,7 +278,12 @@ def what_if(subject: Subject, changes: Sequence[Change]) -> WhatIf:
 
 
 def combine(subject: Subject, changes: Sequence[Change]) -> Changes:
-    found = (change.part.change(change.factor) for change in changes)
+    found = (
+        change.part.change(change.factor)
+        if change.on_host is None
+        else change.part.change(change.factor, change.on_host)
+        for change in changes
+    )
     return reduce(both, found, unchanged(subject.model.graph))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from qrprof.planner.replay.changes import WORDS, cause_of, change_cause, change_items, change_rows, owned_rows
+from qrprof.planner.replay.covered import covered, item_weight
 from qrprof.planner.whatif_parts import (
     KERNEL,
     OP,
@@ -23,8 +24,6 @@ from qrprof.planner.whatif_parts import (
     count_calls,
     count_items,
     count_launches,
-    covered,
-    item_weight,
     shares,
 )
 from qrprof.profiler import events

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from qrprof.planner.replay.changes import Changes
+from qrprof.planner.replay.covered import item_weight
 from qrprof.planner.replay.model import Model
 from qrprof.profiler.facts import Facts, launch_weight
 from qrprof.profiler.nesting import Floats, Ints, Mask, outermost, pick
@@ -40,7 +41,7 @@ class Part:
     key: str  # in full: "aten::mm[128x256,256x512]", the kernel's whole name, "gap:data"
     label: str  # as a person types it
     kind: str  # OP, KERNEL or WORD
-    change: Callable[[float], Changes]  # by the factor that its time takes
+    change: Callable[..., Changes]  # by the factor that its time takes; of an OP also, by another one on the host
     shares: Floats  # by row of the partition, how much of it is in this
     calls: float | None  # of the op; launches of the kernel, or of the work; None: not countable
     device_ns: float
@@ -52,20 +53,6 @@ class Part:
     def ns(self) -> float:
         """The time that a wanted time is compared with: of the device's work, or where there is none of the host."""
         return self.device_ns or self.host_ns
-
-
-def covered(model: Model, gone: Changes) -> tuple[float, float]:
-    """ns that a mean step has less, on the device and on the host, with what `gone` takes away."""
-    facts, pieces = model.graph.facts, model.graph.segments
-    items = model.graph.durations * (1 - gone.items) * item_weight(facts)
-    host = model.host_ns * (1 - gone.segments) * weight_at(facts.steps.host, pieces.start)
-    return float(items.sum()) * model.uniform, float(host.sum()) * model.uniform
-
-
-def item_weight(facts: Facts) -> Floats:
-    """By item of work the weight of its step: that of its launch, or else the one in which it ran."""
-    work = facts.work
-    return np.where(work.launch >= 0, launch_weight(facts), weight_at(facts.steps.device, work.start))
 
 
 def count_items(facts: Facts, items: Mask) -> float:

@@ -11,7 +11,7 @@ from qrprof.kernels.adapters import fitting
 from qrprof.kernels.adapters.groups import Group, groups
 from qrprof.planner.estimate import Basis
 from qrprof.planner.grouping import batches, find_groupings
-from qrprof.planner.measured import calls_of
+from qrprof.planner.measured import PerCall, calls_of
 from qrprof.planner.replay.model import model_of
 from qrprof.planner.roofline import Levels
 from qrprof.planner.targets import rank
@@ -90,7 +90,7 @@ def test_the_step_with_one_call_for_each_shape(build: Any) -> None:
     facts = find_facts(trace(build), run)
     model = model_of(facts, run)
     assert model.withheld is None
-    (fix,) = find_groupings(model, run, {BATCH: Levels(8.0 * US, 10.0 * US, 20.0 * US)})
+    (fix,) = find_groupings(model, run, {BATCH: PerCall(Levels(8.0 * US, 10.0 * US, 20.0 * US), 10.0 * US)})
     # Of 40 us of QR on the device, 10 are left.
     assert fix.ns == pytest.approx(40 * US, rel=0.01)
     assert fix.gain_ns.mid == pytest.approx(30 * US, rel=0.05)
@@ -100,7 +100,9 @@ def test_the_step_with_one_call_for_each_shape(build: Any) -> None:
     assert "one call for each shape takes 10.0 us" in fix.why
     assert find_groupings(model, run, {}) == []
 
-    targets = rank(divide(facts, run), run, None, None, model, {BATCH: Levels(8.0 * US, 10.0 * US, 20.0 * US)})
+    targets = rank(
+        divide(facts, run), run, None, None, model, {BATCH: PerCall(Levels(8.0 * US, 10.0 * US, 20.0 * US), 10.0 * US)}
+    )
     assert targets[0].key == "fix:soap"
 
 

@@ -11,6 +11,7 @@ from qrprof.planner.whatif import (
     ROOFLINE,
     SWEPT,
     TABLE,
+    Left,
     WhatIf,
     find_changes,
     look_ups,
@@ -185,13 +186,14 @@ def test_names_of_several_ops_must_be_written_in_full(build: Any) -> None:
 def test_a_table_is_asked_where_there_is_one(small: Subject) -> None:
     asked = []
 
-    def table(part: Any) -> Estimate:
+    def table(part: Any) -> Left:
         asked.append((part.op, part.shapes, part.calls))
-        return Estimate(0, 125 * US, 200 * US, Basis.TABLE)
+        return Left(Estimate(0, 125 * US, 200 * US, Basis.TABLE), 5 * US)
 
     (change,) = find_changes(small, [("mm[64x128]", parse_spec(TABLE))], {TABLE: table})
     assert asked == [("aten::mm", ("[[64,128],[128,32]]",), pytest.approx(1))]
     assert change.factor == pytest.approx(0.25)
+    assert change.on_host == pytest.approx(0.25)  # of 20 us
     assert change.basis is Basis.TABLE
 
 

@@ -51,13 +51,15 @@ def both(a: Changes, b: Changes) -> Changes:
     )
 
 
-def change_rows(graph: Graph, rows: Mask, factor: float) -> Changes:
-    """All that these host rows do takes `factor` of its time: on the host, and the device work they launch."""
+def change_rows(graph: Graph, rows: Mask, factor: float, on_host: float | None = None) -> Changes:
+    """All that these host rows do takes `factor` of its time: the device work they launch and, unless it is `on_host`
+    of that, their own.
+    """
     facts, edges = graph.facts, graph.edges
     owned = pick(rows, facts.work.launch, False)
     waits = (edges.kind == SYNC) & pick(rows, edges.row, False)
     return Changes(
-        segments=np.where(pick(rows, graph.segments.row, False), factor, 1.0),
+        segments=np.where(pick(rows, graph.segments.row, False), factor if on_host is None else on_host, 1.0),
         items=np.where(owned, factor, 1.0),
         fixed=np.where(pick(owned, edges.scales, False) | waits, factor, 1.0),
         floor=np.zeros(len(waits)),
