@@ -84,17 +84,18 @@ def residuals(a: Tensor, h: Tensor, tau: Tensor) -> Residuals:
     return gathered(a, [of_geqrf(*some) for some in chunks(m * n, a, h, tau.unsqueeze(-2))])
 
 
-def residuals_qr(a: Tensor, q: Tensor, r: Tensor) -> Residuals:
+def residuals_qr(a: Tensor, q: Tensor, r: Tensor, *, signs: bool = True) -> Residuals:
     """Of qr's result: A (..., m, n), Q (..., m, p), R (..., p, n); p is min(m, n) (reduced) or m (complete).
 
-    Raises ValueError where shapes or dtypes do not belong together.
+    `signs` false: they are taken for LAPACK's, as a stock op's are; telling them is most of the work on a GPU. Raises
+    ValueError where shapes or dtypes do not belong together.
     """
     m, n = a.shape[-2:]
     p = q.shape[-1]
     if p not in (min(m, n), m):
         raise ValueError(f"Q has {p} columns for A of {m} x {n}")
     require(a, {"Q": q, "R": r}, {"Q": (m, p), "R": (p, n)})
-    return gathered(a, [of_qr(*some) for some in chunks(m * max(n, p), a, q, r)])
+    return gathered(a, [of_qr(*some, signs=signs) for some in chunks(m * max(n, p), a, q, r)])
 
 
 def require(a: Tensor, given: dict[str, Tensor], own: dict[str, tuple[int, ...]]) -> None:
@@ -136,13 +137,14 @@ def of_geqrf(a: Tensor, h: Tensor, tau: Tensor) -> PerMatrix:
     return PerMatrix(finite_input, finite, *errors(a, q, r), torch.ones_like(finite), in_range.all(-1), sign)
 
 
-def of_qr(a: Tensor, q: Tensor, r: Tensor) -> PerMatrix:
+def of_qr(a: Tensor, q: Tensor, r: Tensor, *, signs: bool) -> PerMatrix:
     finite_input, finite = are_finite(a), are_finite(q) & are_finite(r)
     a, q, r = (only(finite_input & finite, x) for x in (a, q, r))
     q = torch.where(finite_input[:, None, None] & finite[:, None, None], q, eye_like(q))
     triangle = (r.tril(-1) == 0).flatten(1).all(-1)
-    sign = has_lapack_signs(q[..., : min(a.shape[-2:])].double()) & keeps_triangles(a, r)
-    return PerMatrix(finite_input, finite, *errors(a, q.double(), r), triangle, torch.ones_like(finite), sign)
+    yes = torch.ones_like(finite)
+    sign = has_lapack_signs(q[..., : min(a.shape[-2:])].double()) & keeps_triangles(a, r) if signs else yes
+    return PerMatrix(finite_input, finite, *errors(a, q.double(), r), triangle, yes, sign)
 
 
 def form_q(v: Tensor, tau: Tensor) -> Tensor:

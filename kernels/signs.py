@@ -7,8 +7,10 @@ signs after it. But Q determines its reflectors, and LAPACK's choice, beta with 
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 BLOCK = 32
+FEW = 4  # matrices that a library's LU, one after the other, is sooner through with than a loop over their columns
 TOLERANCE = 0.01  # of a pivot: far above the rounding of a Q that is orthogonal, far below what a wrong sign does
 
 
@@ -30,14 +32,26 @@ def has_lapack_signs(q: Tensor) -> Tensor:
 
 
 def pivots(s: Tensor) -> Tensor:
-    """The pivots (batch, k) of LU without pivoting, in place; a pivot that is nearly 0 eliminates nothing."""
+    """The pivots (batch, k) of LU without pivoting; `s` is used up. One of TOLERANCE or less, which is no tau or that of
+    an identity, eliminates nothing.
+
+    LAPACK's reflectors have no number above their 1, so partial pivoting moves no row where signs are LAPACK's and no
+    reflector is the identity. Column by column a GPU is asked for three kernels each, which for a large matrix takes
+    far longer than all else that is measured of it.
+    """
     k = s.shape[-1]
+    if len(s) <= FEW:
+        lu, rows, _ = torch.linalg.lu_factor_ex(s)
+        found: Tensor = lu.diagonal(dim1=-2, dim2=-1)
+        unmoved = rows == torch.arange(1, k + 1, device=s.device)
+        if bool(unmoved.all() & (found[:, :-1] > TOLERANCE).all()):
+            return found
     for start in range(0, k, BLOCK):
         end = min(start + BLOCK, k)
         for j in range(start, end):
-            pivot = s[:, j, j, None]
-            s[:, j + 1 :, j] = torch.where(pivot.abs() > TOLERANCE, s[:, j + 1 :, j] / pivot, 0.0)
-            s[:, j + 1 :, j + 1 : end] -= s[:, j + 1 :, j, None] * s[:, j, None, j + 1 : end]
+            below = s[:, j + 1 :, j, None]
+            below /= threshold(s[:, j, j, None, None], TOLERANCE, torch.inf)
+            s[:, j + 1 :, j + 1 : end].addcmul_(below, s[:, j, None, j + 1 : end], value=-1)
         lower, rest = s[:, start:end, start:end], s[:, start:end, end:]
         rest.copy_(torch.linalg.solve_triangular(lower, rest, upper=False, unitriangular=True))
         s[:, end:, end:] -= s[:, end:, start:end] @ rest

@@ -1,8 +1,12 @@
 """What is measured of a QR factorisation: units, places and Q itself."""
 
+from typing import Any
+
 import pytest
 import torch
 from qr_cases import DTYPES, EPS, F64, Factored, made
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from qrprof.kernels import residuals as measures
 from qrprof.kernels import signs
@@ -90,6 +94,54 @@ def test_pivots_are_tau() -> None:
     q = torch.linalg.householder_product(h, tau)
     found = signs.pivots(torch.eye(70, dtype=F64) - q[:, :70])
     assert torch.allclose(found, tau, atol=1e-12)
+
+
+class Computed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """How many operations compute something: views do not."""
+
+    count: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += int(not func.is_view)
+        return func(*args, **(kwargs or {}))
+
+
+def computed(q: Tensor) -> int:
+    mode = Computed()  # type: ignore[no-untyped-call]
+    with mode:
+        signs.has_lapack_signs(q)
+    return mode.count
+
+
+def of_case(case: str, n: int, batch: int = 1) -> Tensor:
+    return Factored.of(made(case, batch, n, n, cond=0)).q.double()
+
+
+def test_signs_of_a_single_matrix_take_as_many_operations_at_every_size() -> None:
+    assert computed(of_case("dense", 320)) == computed(of_case("dense", 64)) < 30
+
+
+@pytest.mark.parametrize("q", [of_case("zero", 320), of_case("dense", 320, batch=signs.FEW + 1)])
+def test_signs_take_few_operations_a_column_where_reflectors_are_identities_or_matrices_many(q: Tensor) -> None:
+    assert 3 * 320 < computed(q) < 4 * 320
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_signs_are_told_alike_of_one_matrix_and_of_many(case: str) -> None:
+    batch = 2 * signs.FEW
+    q = of_case(case, 70, batch)
+    q = torch.where(q.isfinite().flatten(1).all(-1).view(-1, 1, 1), q, torch.eye(70, dtype=F64))
+    q[::2, :, 0] *= -1
+    alone = torch.cat([signs.has_lapack_signs(q[at : at + 1]) for at in range(batch)])
+    assert torch.equal(signs.has_lapack_signs(q), alone)
+    assert alone[1::2].all()
+
+
+def test_signs_that_are_not_looked_at_count_as_lapacks() -> None:
+    given = Factored.of(made("dense", 3, 20, 20))
+    flipped = (given.a, -given.q, -given.r)
+    assert not residuals_qr(*flipped).each.sign.any()
+    assert residuals_qr(*flipped, signs=False).each.sign.all()
 
 
 @pytest.mark.gpu
