@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
@@ -51,6 +52,7 @@ def calm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("QRPROF_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
 
