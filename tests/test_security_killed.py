@@ -25,7 +25,7 @@ from qrprof.tui.cli import run
 
 TRACE = Path(__file__).parent / "data" / "own_h200_mlp_eager.json.gz"
 BODY = "for _ in range(60):\n    step()\n    torch.linalg.qr(torch.randn(8, 8))\n"
-FEW, MANY = 4, 30
+FEW, MANY = 4, 16
 
 Kills = pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 
@@ -91,7 +91,7 @@ def timed(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[
     [
         (2, False),
         pytest.param(MANY, False, marks=pytest.mark.slow),
-        pytest.param(10, True, marks=pytest.mark.slow),
+        pytest.param(6, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_trace_that_is_killed_leaves_a_whole_run_or_none(
