@@ -52,16 +52,23 @@ def both(a: Changes, b: Changes) -> Changes:
 
 
 def change_rows(graph: Graph, rows: Mask, factor: float, on_host: float | None = None) -> Changes:
-    """All that these host rows do takes `factor` of its time: the device work they launch and, unless it is `on_host`
-    of that, their own.
+    """All that these host rows do takes `factor` of its time: the device work they launch and their own.
+
+    With `on_host`, other work takes the place of theirs: `on_host` is the factor of their own time, `factor` that of the
+    device's, and what takes its place has no pauses but its own.
     """
     facts, edges = graph.facts, graph.edges
     owned = pick(rows, facts.work.launch, False)
     waits = (edges.kind == SYNC) & pick(rows, edges.row, False)
+    fixed = np.where(pick(owned, edges.scales, False) | waits, factor, 1.0)
+    if on_host is not None:
+        queued = edges.kind == QUEUE
+        after = pick(owned, np.where(queued, edges.target - graph.item0, NONE), False)
+        fixed[queued & after & pick(owned, edges.item, False)] = 0.0
     return Changes(
         segments=np.where(pick(rows, graph.segments.row, False), factor if on_host is None else on_host, 1.0),
         items=np.where(owned, factor, 1.0),
-        fixed=np.where(pick(owned, edges.scales, False) | waits, factor, 1.0),
+        fixed=fixed,
         floor=np.zeros(len(waits)),
         cut=waits & (factor == 0),
     )
