@@ -54,8 +54,8 @@ def both(a: Changes, b: Changes) -> Changes:
 def change_rows(graph: Graph, rows: Mask, factor: float, on_host: float | None = None) -> Changes:
     """All that these host rows do takes `factor` of its time: the device work they launch and their own.
 
-    With `on_host`, other work takes the place of theirs: `on_host` is the factor of their own time, `factor` that of the
-    device's, and what takes its place has no pauses but its own.
+    With `on_host`, other work takes the place of theirs: `on_host` is the factor of their own time, `factor` that of
+    the device's, and what takes its place has no pauses but its own.
     """
     facts, edges = graph.facts, graph.edges
     owned = pick(rows, facts.work.launch, False)
