@@ -32,8 +32,7 @@ def has_lapack_signs(q: Tensor) -> Tensor:
 
 
 def pivots(s: Tensor) -> Tensor:
-    """The pivots (batch, k) of LU without pivoting; `s` is used up. One of TOLERANCE or less, which is no tau or that of
-    an identity, eliminates nothing.
+    """The pivots (batch, k) of LU without pivoting, where one of TOLERANCE or less eliminates nothing; uses `s` up.
 
     LAPACK's reflectors have no number above their 1, so partial pivoting moves no row where signs are LAPACK's and no
     reflector is the identity. Column by column a GPU is asked for three kernels each, which for a large matrix takes
