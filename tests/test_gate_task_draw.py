@@ -1,6 +1,9 @@
 """Inputs drawn from a seed: the case's form to the letter, other numbers for other seeds, and one number changed."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from torch import Tensor
 from qrprof.kernels import structures
 from qrprof.planner.gate.draw import KINDS, REFLECTORS, Args, can_hold, draw, fresh_seed, laid_out, perturb
 from qrprof.planner.gate.records import ArgSpec, TaskCase
+from qrprof.profiler.store import cache_folder
 
 
 def tensors(args: Args) -> list[Tensor]:
@@ -149,3 +153,25 @@ def test_perturb_changes_one_number_of_one_tensor_by_more_than_the_usual_size(se
 def test_arguments_without_floats_are_left_alone() -> None:
     args = draw(TaskCase("whole", 1.0, (ArgSpec((3,), "int64"),)), 1, "cpu")
     assert perturb(args, 5) is args
+
+
+def test_a_file_of_captured_matrices_is_opened_once_and_again_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, load = list[Path](), torch.load
+
+    def counted(path: Path, **options: Any) -> Any:
+        opened.append(path)
+        return load(path, **options)
+
+    monkeypatch.setattr(torch, "load", counted)
+    monkeypatch.setenv("QRPROF_CACHE", str(tmp_path))
+    file = cache_folder() / "samples" / "run.pt"
+    file.parent.mkdir(parents=True)
+    captured = replace(case((3, 3)), samples=("run.pt#a",))
+    for number in (1.0, 2.0):
+        torch.save({"a": torch.full((3, 3), number)}, file)
+        os.utime(file, (number, number))
+        for seed in range(5):
+            assert torch.equal(first(draw(captured, seed, "cpu")).abs(), torch.full((3, 3), number))
+    assert opened == [file, file]

@@ -1,8 +1,10 @@
 """Inputs of a case from a seed: values, laid out in memory as the case says."""
 
+import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +20,7 @@ from qrprof.profiler.store import cache_folder
 INTEGERS: Final = 8  # of integers that are no indices: -8 to 7
 DECADES: Final = 3.0
 OFFSET: Final = 100.0
+FILES: Final = 2  # of samples that are kept open: a task has one
 Args = tuple[Tensor | Plain, ...]
 
 
@@ -166,9 +169,15 @@ def load_sample(name: str) -> Tensor:
     file, _, key = name.partition("#")
     path = cache_folder() / "samples" / file
     try:
-        found: Tensor = torch.load(path, weights_only=True, mmap=True)[key]
+        return mapped(path, path.stat().st_mtime_ns)[key]
     except (OSError, RuntimeError, KeyError):
         raise QrprofError(f"the captured matrix {key!r} is not in {path} any more; make the task anew") from None
+
+
+@functools.lru_cache(maxsize=FILES)
+def mapped(path: Path, changed_ns: int) -> Mapping[str, Tensor]:
+    """The tensors in a file of samples that was last changed then. Kept: to open it takes longer than a small one."""
+    found: Mapping[str, Tensor] = torch.load(path, weights_only=True, mmap=True)
     return found
 
 
