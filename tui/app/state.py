@@ -39,6 +39,6 @@ def load_state(path: Path) -> Kept:
 def save_state(path: Path, kept: Kept) -> None:
     """Keep it, whole or not at all; where it cannot be written, the next start begins afresh."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with replacing(path) as temporary:
             temporary.write_text(json.dumps({"schema": SCHEMA, **asdict(kept)}), encoding="utf-8")

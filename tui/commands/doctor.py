@@ -106,7 +106,8 @@ def devices_of(torch: Any) -> list[Device]:
 
 def check_devices(torch: Any) -> list[Check]:
     """A missing GPU is a fact, not a fault; one that torch cannot use is worth a word."""
-    checks = [Check(State.OK, "cpu", f"{cpu_name()}, {torch.get_num_threads()} threads")]
+    threads = torch.get_num_threads()
+    checks = [Check(State.OK, "cpu", f"{cpu_name()}, {threads} thread{'s' * (threads != 1)}")]
     driver, gpus = nvidia_driver()
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)

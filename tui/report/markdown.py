@@ -14,6 +14,8 @@ from qrprof.tui.ranking import Ranking, replay_line
 TOP: Final = 6  # rows
 SHOWN: Final = (0, 1, 2, 3, 6, 7, 8)  # columns of the ranking: not the bar, not the calls
 SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#~!&@])")
+COMMAND: Final = re.compile(r"\\`(qrprof [a-z -]+)\\`")  # in advice, escaped
+AS_CODE: Final = r"`\1`"
 
 
 def markdown(ranking: Ranking, redact: Callable[[str], str]) -> str:
@@ -43,7 +45,7 @@ def markdown(ranking: Ranking, redact: Callable[[str], str]) -> str:
     ]
     first = rank.do_first(ranking.targets)
     if first:
-        numbered = [f"{place}. {plain(text)}" for place, text in enumerate(first, start=1)]
+        numbered = [f"{place}. {COMMAND.sub(AS_CODE, plain(text))}" for place, text in enumerate(first, start=1)]
         lines += ["", *(first if first == rank.NOTHING else numbered)]
     about = [("coverage", describe(ranking.partition.coverage)), ("replay", replay_line(ranking.model))]
     withheld = ranking.partition.withheld
