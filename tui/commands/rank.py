@@ -124,7 +124,9 @@ def device_line(ranking: Ranking) -> str:
     run = ranking.run
     kind = "cuda" if ranking.partition.on_device else "cpu"
     device = next((found.name for found in run.devices if found.kind == kind), kind)
-    threads = f", {run.threads} thread{'s' * (run.threads != 1)}" if run.threads and not ranking.partition.on_device else ""
+    threads = (
+        f", {run.threads} thread{'s' * (run.threads != 1)}" if run.threads and not ranking.partition.on_device else ""
+    )
     versions = [f"{package} {run.versions[package]}" for package in ("torch", "cuda", "hip") if package in run.versions]
     return ", ".join([device + threads, *versions])
 
