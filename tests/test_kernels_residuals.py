@@ -153,7 +153,10 @@ def test_a_gpu_measures_what_the_cpu_measures(case: str) -> None:
     h, tau, q, r = (x.cuda() for x in (*torch.geqrf(a.cpu()), *torch.linalg.qr(a.cpu())))
     pairs = [
         (residuals(a, h, tau), residuals(a.cpu(), h.cpu(), tau.cpu())),
-        (residuals_qr(a, q, r), residuals_qr(a.cpu(), q.cpu(), r.cpu())),
+        *(
+            (residuals_qr(a[:few], q[:few], r[:few]), residuals_qr(a[:few].cpu(), q[:few].cpu(), r[:few].cpu()))
+            for few in (1, 6)
+        ),
     ]
     for there, here in pairs:
         assert strict(there, here).passed
