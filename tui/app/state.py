@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from qrprof.profiler.store import make_private, replacing
+from qrprof.profiler.store import cache_folder, make_private, replacing
 
 SCHEMA: Final = 1
 
