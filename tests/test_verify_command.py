@@ -31,7 +31,7 @@ from qrprof.planner.verify.records import (
     Verification,
 )
 from qrprof.tui.cli import run as qrprof
-from qrprof.tui.commands.verify import page, promise_of, record
+from qrprof.tui.commands.verify import keep, page, promise_of, record
 from qrprof.tui.output import write
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -92,7 +92,7 @@ MADE = Verification(
     gain=Gain(10e6, 8e6, Interval(1.2, 1.25, 1.3), 0.01, 2, 8),
     memory=Memory(1 << 30, 1 << 30, 0.0, 0.0),
     compared=Compared((Slower("aten::mm", "64x64", 2e6),), ("geqr2",), None),
-    expected=Expected(7, Interval(1.2, 1.3, 1.4)),
+    expected=Expected(1, 100, Interval(1.2, 1.3, 1.4)),
     held=True,
     machine=Machine("a CPU", "", 1 << 34, {"torch": "2.13.0"}),
     notes=("a remark",),
@@ -111,7 +111,7 @@ def test_the_page_of_a_swap_to_keep_says_what_was_measured_and_promised(capsys: 
     assert "10.0 ms stock, 8.00 ms with the swaps: 1.25x" in text
     assert "linalg_qr on CPU: 14 calls, stock 2" in text
     assert "the same in 4 steps that begin alike, 4 after them, 41 parameters" in text
-    assert "1.20x to 1.40x by prediction 7: held" in text
+    assert "1.20x to 1.40x by prediction 1: held" in text
     assert "1 row takes longer with the swaps: aten::mm by 2.00 ms" in text
     assert "note a remark" in text
     assert "undo" not in text
@@ -134,6 +134,18 @@ def test_the_record_holds_what_was_predicted_and_measured() -> None:
     assert made["device"] == "a CPU"
     untimed = record(replace(MADE, gain=None, expected=None, memory=None, compared=None), [QR_ENTRY])
     assert (untimed["predicted_x"], untimed["measured_x"], untimed["stock_ms"]) == (None, None, None)
+
+
+def test_a_measurement_is_of_the_step_that_was_predicted_from(folder: Path) -> None:
+    """100 ns then, and 1.25 times as fast now, whatever the step takes today."""
+    with opened(folder) as connection:
+        predictions.remember(connection, [PROMISE], datetime.now(UTC))
+    keep(folder, MADE)
+    with opened(folder) as connection:
+        (listed,) = predictions.listed(connection)
+    assert listed.measurement is not None
+    assert (listed.measurement.step_ns, listed.measurement.noise) == (80, 0.01)
+    assert listed.within is True
 
 
 def test_the_promise_is_the_prediction_that_the_only_swap_was_accepted_for(folder: Path) -> None:
@@ -197,4 +209,4 @@ def test_the_included_qr_under_block_soap_trains_the_same_and_is_measured(
     with opened(folder) as connection:
         (listed,) = predictions.listed(connection)
     assert listed.measurement is not None
-    assert listed.measurement.step_ns == pytest.approx(record["swapped_ms"] * 1e6, rel=1e-6)
+    assert listed.measurement.step_ns == round(100 / record["measured_x"]["mid"])

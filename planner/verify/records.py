@@ -81,6 +81,7 @@ class Expected:
     """A prediction of the ledger, as a speedup of the step."""
 
     prediction: int  # its id
+    base_ns: float  # the step that it began with
     speedup: Interval
 
 

@@ -77,7 +77,7 @@ def expected_of(made: Prediction) -> Expected:
     """A prediction of a step's time as a speedup."""
     base = made.base_ns
     low, mid, high = (base / max(ns, 1) for ns in (made.high_ns, made.middle_ns, made.low_ns))
-    return Expected(made.id, Interval(low, mid, high))
+    return Expected(made.id, base, Interval(low, mid, high))
 
 
 def is_held(expected: Expected, gain: Gain) -> bool:

@@ -128,14 +128,19 @@ def promise_of(root: Path, wanted: int | None, entries: Sequence[Entry]) -> Pred
 
 
 def keep(root: Path, found: Verification) -> None:
-    """What came of the prediction, in its log. Where that cannot be written, a line on stderr says so."""
+    """What came of the prediction, in its log: the step that it began with, by the speed that was measured.
+
+    A step as it was timed would be of another day than the prediction's. Where the log cannot be written, a line on
+    stderr says so.
+    """
     if found.expected is None or found.gain is None:
         return
     now = datetime.now(UTC)
-    name, gain = f"verify-{now:%Y%m%d-%H%M%S}", found.gain
+    name, expected, gain = f"verify-{now:%Y%m%d-%H%M%S}", found.expected, found.gain
     try:
         with opened(root) as connection:
-            predictions.measured(connection, found.expected.prediction, name, gain.swapped_ns, gain.noise, now)
+            step_ns = expected.base_ns / gain.speedup.mid
+            predictions.measured(connection, expected.prediction, name, step_ns, gain.noise, now)
     except QrprofError as error:
         say(f"note: what was measured is not kept: {error}")
 
