@@ -39,9 +39,11 @@ def pivots(s: Tensor) -> Tensor:
     far longer than all else that is measured of it.
     """
     k = s.shape[-1]
-    if len(s) <= FEW:
-        lu, rows, _ = torch.linalg.lu_factor_ex(s)
-        found: Tensor = lu.diagonal(dim1=-2, dim2=-1)
+    if 0 < len(s) <= FEW:
+        # One by one: MKL's LU of a batch sometimes never returns once torch's number of threads was changed.
+        factored = [torch.linalg.lu_factor_ex(one) for one in s]
+        found = torch.stack([lu.diagonal() for lu, _, _ in factored])
+        rows = torch.stack([moved for _, moved, _ in factored])
         unmoved = rows == torch.arange(1, k + 1, device=s.device)
         if bool(unmoved.all() & (found[:, :-1] > TOLERANCE).all()):
             return found

@@ -1,5 +1,7 @@
 """What is measured of a QR factorisation: units, places and Q itself."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -115,6 +117,23 @@ def computed(q: Tensor) -> int:
 
 def of_case(case: str, n: int, batch: int = 1) -> Tensor:
     return Factored.of(made(case, batch, n, n, cond=0)).q.double()
+
+
+CHANGED_THREADS = """
+import torch
+from qrprof.kernels.signs import has_lapack_signs
+torch.set_num_threads(1)
+torch.geqrf(torch.randn(300, 64, 64))
+torch.set_num_threads(2)
+q = torch.linalg.householder_product(*torch.geqrf(torch.randn(2, 150, 150, dtype=torch.float64)))
+print(all(bool(has_lapack_signs(q).all()) for _ in range(50)))
+"""
+
+
+def test_signs_are_told_after_the_number_of_threads_was_changed() -> None:
+    """MKL's LU of a batch of 2 then spins for ever, in most processes."""
+    child = subprocess.run([sys.executable, "-c", CHANGED_THREADS], capture_output=True, text=True, timeout=120)
+    assert child.stdout == "True\n"
 
 
 def test_signs_of_a_single_matrix_take_as_many_operations_at_every_size() -> None:
