@@ -132,7 +132,9 @@ print(all(bool(has_lapack_signs(q).all()) for _ in range(50)))
 
 def test_signs_are_told_after_the_number_of_threads_was_changed() -> None:
     """MKL's LU of a batch of 2 then spins for ever, in most processes."""
-    child = subprocess.run([sys.executable, "-c", CHANGED_THREADS], capture_output=True, text=True, timeout=120)
+    child = subprocess.run(
+        [sys.executable, "-c", CHANGED_THREADS], check=True, capture_output=True, text=True, timeout=120
+    )
     assert child.stdout == "True\n"
 
 
