@@ -35,7 +35,8 @@ def alike(result: Any, expected: Any) -> bool:
 
 
 def outputs(result: Any) -> list[Tensor]:
-    return [result] if isinstance(result, Tensor) else [one for one in result if isinstance(one, Tensor)]
+    several = result if isinstance(result, list | tuple) else [result]
+    return [one for one in several if isinstance(one, Tensor)]
 
 
 def apart(a: Tensor, b: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ exceptions the circuit opens: stock for good. Data-parallel replicas rely on equ
 circuit never opens, as one rank alone would open it.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from qrprof.kernels.stopwatch import Stopwatch
 FAILURES = 3
 SMALL = 4096  # elements: the stock kernel takes microseconds, and may hold the GIL
 GRAPH = "a graph is captured"
+NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Guard:
         start = self.counters.own.start(device) if timed else None
         try:
             result = self.swap.fast(*args, **kwargs)
-        except (torch.OutOfMemoryError, MemoryError):
+        except NO_MEMORY:
             if replicas.several():  # one rank may be alone in this, unlike in other errors; stock would raise it too
                 raise
             return self.fall_back("out of memory", keyset, args, kwargs)
@@ -117,7 +119,7 @@ class Guard:
         start = counters.own.start(device)
         try:
             result = self.swap.fast(*args, **kwargs)
-        except (torch.OutOfMemoryError, MemoryError):
+        except NO_MEMORY:
             counters.fall_back("out of memory")
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the program goes on
             counters.fall_back(type(error).__name__, error=True)
@@ -128,7 +130,7 @@ class Guard:
         return expected
 
     def compare(self, result: Any, expected: Any) -> None:
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), contextlib.suppress(*NO_MEMORY):
             found = difference(result, expected)
             most = self.kept(self.furthest, found.device, found.dtype)
             with self.counters.lock:
@@ -143,6 +145,8 @@ class Guard:
         with torch.inference_mode(False), torch.no_grad():
             try:
                 wrong = ~self.right(nth // self.mode.check_every, result, keyset, args, kwargs)
+            except NO_MEMORY:  # which says nothing of the result
+                return
             except Exception:  # noqa: BLE001 - results of another shape or kind
                 wrong = torch.ones((), dtype=torch.bool, device=device_of(args))
             if self.on_gpu:

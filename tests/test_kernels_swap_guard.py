@@ -101,6 +101,16 @@ def test_out_of_memory_falls_back_and_is_no_failure() -> None:
     assert (report().fallbacks, report().open) == ({"out of memory": FAILURES + 1}, False)
 
 
+def test_a_check_without_memory_is_no_failure() -> None:
+    def check(nth: int, result: Any, A: Any, mode: str = "reduced") -> Any:
+        raise torch.OutOfMemoryError
+
+    kernels.install([swap(right, check=check)], ALWAYS_CHECKED)
+    for _ in range(FAILURES + 1):
+        torch.linalg.qr(torch.randn(3, 3))
+    assert (report().hits, report().checked, report().failed, report().open) == (FAILURES + 1, 0, 0, False)
+
+
 def test_any_other_op_can_be_swapped() -> None:
     def softmax(x: Any, dim: int, half_to_float: bool) -> Any:
         shifted = (x - x.amax(dim, keepdim=True)).exp()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qrprof import kernels
-from qrprof.kernels import Mode
+from qrprof.kernels import Mode, guard
 from qrprof.kernels.agreement import agrees, difference
 from qrprof.kernels.counters import Report
 from qrprof.kernels.guard import FAILURES, Swap
@@ -92,6 +92,25 @@ def test_a_shadow_without_memory_is_no_failure() -> None:
     install(large, SHADOW)
     torch.linalg.qr(A)
     assert (report().fallbacks, report().errors) == ({"out of memory": 1}, 0)
+
+
+def test_a_comparison_without_memory_leaves_the_stock_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def large(result: Any, expected: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(guard, "difference", large)
+    expected = torch.linalg.qr(A)
+    install(scaled(1.0), SHADOW)
+    assert torch.equal(torch.linalg.qr(A).R, expected.R)
+    assert (report().shadowed, report().difference, report().failed) == (1, None, 0)
+
+
+@pytest.mark.parametrize("nothing", [None, 1.5, []])
+def test_what_is_no_result_at_all_is_infinitely_far(nothing: Any) -> None:
+    expected = torch.linalg.qr(A)
+    install(lambda A, mode="reduced": nothing, SHADOW)
+    assert torch.equal(torch.linalg.qr(A).R, expected.R)
+    assert (report().failed, report().difference) == (1, torch.inf)
 
 
 def test_wrong_results_of_a_shadow_are_found() -> None:
