@@ -175,6 +175,8 @@ class Guard:
 
     def report(self) -> Report:
         """Reads what was left on GPUs, which waits for them."""
+        for device in {device for device, _ in (*self.flags, *self.furthest)} if self.on_gpu else ():
+            torch.cuda.synchronize(device)  # a read waits for the current stream only
         self.failed_on_device = sum(int(flag) for flag in self.flags.values())
         furthest = max((float(one) for one in self.furthest.values()), default=None)
         swap = self.swap

@@ -10,7 +10,7 @@ import torch
 
 from qrprof import kernels
 from qrprof.kernels.counters import Report
-from qrprof.kernels.guard import FAILURES, Swap
+from qrprof.kernels.guard import FAILURES, Guard, Swap
 from qrprof.kernels.modes import CHECK_EVERY, Mode
 from qrprof.kernels.qr import postcheck, stock
 from qrprof.kernels.swap import SwapError
@@ -109,6 +109,14 @@ def test_a_check_without_memory_is_no_failure() -> None:
     for _ in range(FAILURES + 1):
         torch.linalg.qr(torch.randn(3, 3))
     assert (report().hits, report().checked, report().failed, report().open) == (FAILURES + 1, 0, 0, False)
+
+
+def test_a_report_waits_for_what_other_streams_have_yet_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Guard(swap(right), "CPU")
+    guard.on_gpu = True
+    guard.flags[0, 7] = torch.tensor(0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: guard.flags[device, 7].add_(2))
+    assert guard.report().failed == 2
 
 
 def test_any_other_op_can_be_swapped() -> None:
