@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qrprof.kernels.running import snapshot, watched
-from qrprof.kernels.running.following import names_of
+from qrprof.kernels.running.following import names_of, watch_losses
 from qrprof.kernels.running.rounding import rounded
 from qrprof.kernels.running.watched import Apart, Machine, Parameter, Served, Step, Swaps, Timed, Trained
 
@@ -100,6 +100,19 @@ def test_parameters_are_named_as_their_outermost_module_names_them() -> None:
     model, _ = trained()
     loose = torch.nn.Parameter(torch.zeros(2))
     assert names_of([*model.parameters(), loose]) == ("0.weight", "0.bias", "1.weight", "1.bias", "parameter 4")
+
+
+def test_numbers_that_backward_is_called_on_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back at the end
+    losses: list[Tensor] = []
+    watch_losses(losses)
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    x.sum().backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward([2 * x.sum(), x * 1], [None, torch.ones(2)])
+    torch.autograd.backward(torch.autograd.graph.get_gradient_edge(4 * x.sum()))
+    assert [float(one) for one in losses] == [3.0, 6.0]
+    assert x.grad is not None
+    assert x.grad.tolist() == [8.0, 8.0]
 
 
 @given(

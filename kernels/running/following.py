@@ -89,7 +89,10 @@ def watch_losses(losses: list[Tensor]) -> None:
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         each = [tensors] if isinstance(tensors, Tensor) else tensors
-        losses.extend(one.detach().clone() for one in each if one.numel() == 1)
+        numbers = (
+            one for one in each if isinstance(one, Tensor) and one.numel() == 1
+        )  # it may be an edge of the graph
+        losses.extend(one.detach().clone() for one in numbers)
         stock(tensors, *args, **kwargs)
 
     torch.autograd.backward = backward
