@@ -192,6 +192,19 @@ def test_only_calls_like_those_it_was_judged_on_are_served(tmp_path: Path) -> No
     assert hits(tmp_path, replace(rows, layout="ptp"), inside) == [0]
 
 
+def test_sizes_that_may_vary_vary_together(tmp_path: Path) -> None:
+    text = "import torch\ndef candidate(x, y): return torch.div(x, y.reciprocal())\n"
+    case = Case((((1, 4), (3, 3)),) * 2, ("float32", "float32"), (), "", False)
+    entry = candidate(text, case, op="mul.Tensor")
+    kernels.install(accept(tmp_path, [entry], [text]))
+    x = torch.rand(4, 3) + 1
+    torch.mul(x[:2], x[:2])
+    assert served(entry.name) == 1
+    torch.mul(x, x[:1])  # broadcast: it was judged on no such call
+    torch.mul(x[:1], x)
+    assert served(entry.name) == 1
+
+
 def test_equal_numbers_of_another_type_are_another_call(tmp_path: Path) -> None:
     text = "import torch\ndef candidate(x, y, alpha): return torch.add(x, y, alpha=-alpha)\n"
     case = Case((((4, 4),), ((4, 4),)), ("int64", "int64"), (1,), "", False)
