@@ -19,6 +19,7 @@ from qrprof.kernels.agreement import agrees, difference
 from qrprof.kernels.counters import Counters, Report
 from qrprof.kernels.elsewhere import elsewhere
 from qrprof.kernels.modes import Mode
+from qrprof.kernels.scalars import with_numbers
 from qrprof.kernels.stopwatch import Stopwatch
 
 FAILURES = 3
@@ -54,7 +55,8 @@ class Guard:
         self.key = key
         self.mode = mode
         self.on_gpu = key == "CUDA"
-        self.kernel = torch.library.get_kernel(f"aten::{swap.op}", key)  # before the override is installed
+        kernel = torch.library.get_kernel(f"aten::{swap.op}", key)  # before the override is installed
+        self.kernel = with_numbers(swap.op, kernel.call_boxed)
         self.counters = Counters(Stopwatch(self.on_gpu), Stopwatch(self.on_gpu))
         self.flags: dict[tuple[int, int], Tensor] = {}  # (device, stream) -> failed checks, on the device
         self.failed_on_device = 0  # as last read
@@ -104,7 +106,7 @@ class Guard:
     def stock(self, keyset: Any, args: Any, kwargs: Any) -> Any:
         if self.swap.stock and args[0].numel() > SMALL:
             return self.swap.stock(*args, **kwargs)
-        return self.kernel.call_boxed(keyset, *args, **kwargs)
+        return self.kernel(keyset, *args, **kwargs)
 
     # --- shadow
 

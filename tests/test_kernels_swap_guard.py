@@ -134,6 +134,20 @@ def test_any_other_op_can_be_swapped() -> None:
     assert report().fallbacks == {"dim": 1}
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int32, torch.bool])
+@pytest.mark.parametrize("number", [2.1, 3, True, 1 + 2j, -0.0, 0.0, float("inf")])
+def test_a_number_in_the_place_of_a_tensor_does_not_decide_on_the_dtype(dtype: torch.dtype, number: complex) -> None:
+    def broken(x: Any, y: Any) -> Any:
+        raise ZeroDivisionError
+
+    tensors = [torch.ones(3, dtype=dtype), torch.ones((), dtype=dtype)]
+    expected = [repr(x * number) for x in tensors]
+    kernels.install([Swap("mul.Tensor", broken, decline=lambda x, y: "a number" if x.dim() else "")])
+    results = [x * number for x in tensors]
+    kernels.uninstall()
+    assert [repr(one) for one in results] == expected
+
+
 def test_an_op_is_swapped_once() -> None:
     with pytest.raises(SwapError, match="twice"):
         kernels.install([swap(right), swap(garbage)])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qrprof.kernels.scalars import with_numbers
 from qrprof.kernels.swappable import has_kernel
 from qrprof.profiler.recording.stock import stock_call
 
@@ -41,7 +42,7 @@ def rounded(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def override(op: str, key: str, moved: Callable[[Any], Any]) -> Any:
-    stock = stock_call(op, torch.library.get_kernel(f"aten::{op}", key))
+    stock = with_numbers(op, stock_call(op, torch.library.get_kernel(f"aten::{op}", key)))
 
     def called(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         # What moves an input may call the op itself; what a graph captures would move it alike at each replay.
