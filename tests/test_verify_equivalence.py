@@ -104,6 +104,27 @@ def test_a_gradient_of_rounding_noise_may_be_zero() -> None:
     assert kinds(zero, noise, moved) == []
 
 
+def test_a_gradient_that_overflows_in_the_stock_run_too_says_nothing() -> None:
+    """As in the first steps of a program that scales its losses: it is skipped."""
+
+    def over(p: Parameter) -> Parameter:
+        return replace(p, gradient=math.inf, update=0.0, apart=p.apart and Apart(math.nan, 0.0, 0.0))
+
+    assert kinds(at(over), at(over, STOCK), [at(over, one) for one in MOVED]) == []
+
+
+@pytest.mark.parametrize("step", [FORCED_STEPS, FORCED_STEPS + 2])
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_stock_program_that_diverges_proves_nothing(step: int, loss: float) -> None:
+    def lost(run_: Trained) -> Trained:
+        return replace(
+            run_, steps=tuple(replace(one, loss=loss) if k >= step else one for k, one in enumerate(run_.steps))
+        )
+
+    (found,) = equivalence(lost(STOCK), list(map(lost, MOVED)), lost(run(SPREAD, hits=1))).findings
+    assert (found.kind, found.text) == ("not repeatable", f"the stock program's loss in step {step} is {loss}")
+
+
 def test_random_numbers_drawn_by_a_swap_are_noticed() -> None:
     swapped = run(SPREAD, hits=1)
     steps = list(swapped.steps)

@@ -73,6 +73,8 @@ def incomparable(
     if not forced:
         why = "the program ends too soon" if steps < 2 else f"there is no room for snapshots in {gettempdir()}"
         return Finding("not compared", f"no step begins as the stock program's did: {why}")
+    if lost := [k for k in range(forced[0], steps) if not math.isfinite(loss_of(stock, k))]:
+        return Finding("not repeatable", f"the stock program's loss in step {lost[0]} is {loss_of(stock, lost[0])}")
     if any(shape_of(run, steps) != shape_of(stock, steps) for run in spread):
         return Finding("not repeatable", "stock runs differ in their optimizers or parameters")
     if any(run.steps[k].random != stock.steps[k].random for run in spread for k in forced):
@@ -124,7 +126,8 @@ def broken(stock: Trained, swapped: Trained, forced: Iterable[int]) -> list[Find
 
 
 def gradient(ours: Parameter, theirs: Parameter) -> float:
-    return fraction(ours.apart.gradient, theirs.gradient) if ours.apart else 0.0
+    """Nothing is apart from a gradient that overflows in the stock run: a scaler of losses then skips the step."""
+    return fraction(ours.apart.gradient, theirs.gradient) if ours.apart and math.isfinite(theirs.gradient) else 0.0
 
 
 def update(ours: Parameter, theirs: Parameter) -> float:
