@@ -79,6 +79,16 @@ def test_an_unknown_prediction_a_missing_script_and_several_ranks_are_refused(
     assert "without a launcher" in said(capsys)
 
 
+def test_with_swaps_switched_off_there_is_nothing_to_verify(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accepted(folder, included=True)
+    (folder / "train.py").write_text("")
+    monkeypatch.setenv("QRPROF_SWAPS", "off")
+    assert qrprof(["verify", "train.py"]) == 2
+    assert "QRPROF_SWAPS=off" in said(capsys)
+
+
 PROMISE = Forecast(
     run_id="r", source="rank", scenario="aten::linalg_qr=achievable", basis="measured", base_ns=100, low_ns=60,
     mid_ns=70, high_ns=80, device="", version="",

@@ -84,6 +84,8 @@ def command(
     promise = promise_of(root, promised, entries)
     if not module:
         check_script(script)
+    if os.environ.get("QRPROF_SWAPS") == "off":
+        raise QrprofError("QRPROF_SWAPS=off leaves everything stock, there is nothing to verify; unset it", Exit.USAGE)
     if launch_of(os.environ).world_size > 1:
         raise QrprofError("verify starts the program many times; run it without a launcher, on one GPU", Exit.USAGE)
     with TemporaryDirectory(prefix="qrprof-verify-") as folder:
