@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from swap_cases import SOURCE, accepted, verified
 from textual.widgets import Input
+from tui_optimizations import add_course
 from tui_runs import SIZES, Driver, add_example, add_small, app_on, calm, change, check, ops, play, stretch
 
 from qrprof.tui.app.glyphs import Glyphs
@@ -171,6 +173,24 @@ def test_pictures(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     kept = Kept(theme=name if name in CYCLE else CYCLE[0])
     play(app_on(EXAMPLE, root, kept=kept, glyphs=Glyphs(name == "ascii")), script)
     check(pictures[0], f"{name}.svg")
+
+
+@pytest.mark.parametrize(("key", "view"), [("2", "timeline"), ("5", "optimizer"), ("6", "suggestions")])
+def test_pictures_of_other_views(root: Path, key: str, view: str) -> None:
+    """Spans and gaps, outcomes and states in their colours, for eyes."""
+    add_course(root, ended=False)
+    verified(root)
+    accepted(root, SOURCE.replace("weights", "w"))
+    verified(root, SOURCE.replace("weights", "x"), outcome="FAIL")
+    pictures = []
+
+    async def script(driver: Driver) -> None:
+        await driver.press(key)
+        await driver.until(lambda: bool(driver.app.view and driver.app.view.ready))
+        pictures.append(driver.app.export_screenshot())
+
+    play(app_on(EXAMPLE, root), script, (120, 40))
+    check(pictures[0], f"{view}.svg")
 
 
 def test_nothing_blinks(root: Path) -> None:
