@@ -1,6 +1,7 @@
 """What times and memory of interleaved processes say, with known answers."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from qrprof.planner.gate.records import Interval
 from qrprof.planner.predictions import Prediction
 from qrprof.planner.verify.protocol import Round, gain_of, leak, memory_of, word
 from qrprof.planner.verify.records import Finding, Gain, Memory
-from qrprof.planner.verify.verdict import expected_of, is_held, of_swaps, of_times, outcome_of
+from qrprof.planner.verify.verdict import expected_of, is_held, of_swaps, of_timed, of_times, outcome_of
 
 MIB = 1 << 20
 positive = st.floats(1e3, 1e9)
@@ -173,6 +174,14 @@ def test_a_swap_that_serves_nothing_makes_no_difference_and_says_why() -> None:
 def test_wrong_results_are_named() -> None:
     (found,) = of_swaps(Swaps((Served("linalg_qr", "CPU", 9, {}, 9, 3, 0),)))
     assert found == Finding("wrong results", "3 of 9 checked results of linalg_qr are wrong")
+
+
+def test_wrong_results_in_the_timed_steps_are_found_too() -> None:
+    right = abba([8e6] * 5, [4e6] * 5)
+    later = replace(right.swapped[1], swaps=Swaps((Served("linalg_qr", "CPU", 500, {}, 8, 1, 0),)))
+    assert of_timed([right]) == []  # that one of them serves no call is no matter
+    (found,) = of_timed([right, replace(right, swapped=(right.swapped[0], later))])
+    assert found == Finding("wrong results", "1 of 8 checked results of linalg_qr are wrong")
 
 
 def test_a_promise_is_held_where_the_intervals_meet() -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from qrprof.kernels.running.watched import Swaps
 from qrprof.planner.gate.records import Interval
 from qrprof.planner.predictions import Prediction
-from qrprof.planner.verify.protocol import RESOLUTION, leak, word
+from qrprof.planner.verify.protocol import RESOLUTION, Round, leak, word
 from qrprof.planner.verify.records import HARMFUL, IDLE, Expected, Finding, Gain, Memory, Outcome
 from qrprof.profiler import units
 
@@ -38,6 +38,13 @@ def of_swaps(swaps: Swaps) -> list[Finding]:
         if one.errors
     ]
     return findings or ([] if swaps.hits else [Finding("not engaged", f"the swaps served no call: {why_idle(swaps)}")])
+
+
+def of_timed(rounds: Sequence[Round]) -> list[Finding]:
+    """What checks found in the steps that were timed, which go on after those that were compared."""
+    legs = (of_swaps(leg.swaps) for one in rounds for leg in one.swapped)
+    wrong = ([one for one in findings if one.kind == "wrong results"] for findings in legs)
+    return next((findings for findings in wrong if findings), [])
 
 
 def why_idle(swaps: Swaps) -> str:

@@ -31,7 +31,7 @@ from qrprof.planner.verify.records import (
     Verification,
 )
 from qrprof.planner.verify.traces import base_record, compared
-from qrprof.planner.verify.verdict import expected_of, is_held, of_swaps, of_times, outcome_of
+from qrprof.planner.verify.verdict import expected_of, is_held, of_swaps, of_timed, of_times, outcome_of
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 
@@ -67,7 +67,7 @@ def verify(task: Task, say: Say) -> Verification:
     if not {one.kind for one in findings} & (HARMFUL | IDLE):
         with held(slot_of({"uuid": gpu} if (gpu := training.machine.gpu) else {}), lambda: waiting(say)):
             rounds, crash = timed_rounds(task, steps_to_time(task, training.step_ns), say)
-        findings += crash
+        findings += [*crash, *of_timed(rounds)]
         swaps = rounds[-1].swapped[-1].swaps if rounds else swaps
     gain, memory = (gain_of(rounds), memory_of(rounds)) if rounds else (None, None)
     findings += list(of_times(gain, memory)) if rounds else []
