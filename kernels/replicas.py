@@ -12,6 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 WAIT = timedelta(seconds=60)
+NAME = "init_process_group"
 
 # The process group in which the ranks agreed; another one has not agreed. It must not outlive what the program does
 # with it: its threads would still run when the process ends.
@@ -53,19 +54,22 @@ def agree(own: str) -> bool:
 
 
 def when_group_starts(then: Callable[[], Any]) -> Callable[[], None]:
-    """Call `then` at the end of every `init_process_group`; returns what undoes that."""
+    """Call `then` at the end of every `init_process_group`, a device mesh's too; returns what undoes that."""
     if not dist.is_available():
         return lambda: None
     stock = dist.init_process_group
+    places: list[Any] = [one for one in (dist, dist.device_mesh) if getattr(one, NAME, None) is stock]
 
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         stock(*args, **kwargs)
         then()
 
-    dist.init_process_group = init_process_group
+    for place in places:
+        setattr(place, NAME, init_process_group)
 
     def undo() -> None:
-        if dist.init_process_group is init_process_group:
-            dist.init_process_group = stock
+        for place in places:
+            if getattr(place, NAME) is init_process_group:
+                setattr(place, NAME, stock)
 
     return undo

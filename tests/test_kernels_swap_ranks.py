@@ -61,6 +61,14 @@ def test_equal_ranks_swap_and_keep_equal_weights(workshop: Any, order: str) -> N
     assert said == []
 
 
+def test_ranks_that_a_device_mesh_starts_swap_too(workshop: Any) -> None:
+    mesh = "dist.device_mesh.init_device_mesh('cpu', (2,))\nrank = dist.get_rank()\n"
+    (a, b), said = ranks(workshop, "kernels.install()\n" + mesh + "done(weights=train())\n")
+    assert a["weights"] == b["weights"]
+    assert [rank["reports"][0]["hits"] for rank in (a, b)] == [20, 20]
+    assert said == []
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_rank_with_its_swaps_off_keeps_all_on_stock(workshop: Any, order: str) -> None:
     (a, b), said = ranks(workshop, order + "done(weights=train())\n", {"QRPROF_SWAPS": "off"})
