@@ -243,6 +243,12 @@ def test_three_times_the_patience_without_a_better_one_is_an_end(bench: Bench) -
     assert ended(events)["text"].startswith("the last 9 candidates brought nothing better; candidate 1 passed")
 
 
+def test_the_next_one_is_the_best_where_the_best_does_not_pass(bench: Bench) -> None:
+    events = bench.run(bench.begin(), ScriptedProposer(file(2.0), file(3.0, gate="FAIL")))
+    assert [one["number"] for one in of("better", events)] == [1, 2, 1]
+    assert ended(events)["best"] == 1
+
+
 def test_whoever_goes_on_after_a_plateau_has_more_tried(bench: Bench) -> None:
     start = bench.begin(patience=1)
     bench.run(start, ScriptedProposer(file(2.0), *MANY))

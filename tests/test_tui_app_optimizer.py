@@ -104,6 +104,22 @@ def test_without_glyphs_it_is_ascii(root: Path) -> None:
     on_optimizer(root, script, glyphs=Glyphs(ascii=True))
 
 
+def test_what_was_the_best_and_is_slower_when_timed_again_is_no_longer_the_best(root: Path) -> None:
+    scribe = Scribe(root)
+    scribe.started()
+    one = scribe.proposed(1, "WARPS 4 -> 8")
+    scribe.judged(one, "PASS", 1.12)
+    scribe.judged(one, "PASS", 0.99)
+
+    async def script(driver: Driver) -> None:
+        view = driver.app.optimizer
+        await driver.until(lambda: bool(view.course and view.course.tried))
+        assert "best none yet" in words(driver)
+        assert "0.99x" in driver.screen
+
+    on_optimizer(root, script)
+
+
 def test_where_there_is_none_it_says_so_and_makes_no_ledger(root: Path) -> None:
     async def script(driver: Driver) -> None:
         assert "there is no optimization here yet" in driver.screen

@@ -163,8 +163,9 @@ class Course:
         self.candidates[candidate.sha256] = self.proposed[candidate.sha256] = candidate
         self.last = evaluation
         events = [self.event("judged", told(one, candidate, evaluation))]
-        if candidate == self.best() and (before is None or beam.mid(candidate) > beam.mid(before)):
-            events.append(self.event("better", {"number": candidate.number, "over": told_interval(evaluation)}))
+        now = self.best()
+        if now is not None and is_news(now, before):
+            events.append(self.event("better", {"number": now.number, "over": now.over and asdict(now.over)}))
         kept = None
         if evaluation.verdict is not None:
             base = None if self.base_of(candidate) is None else f"{self.start.id}#start"
@@ -212,6 +213,11 @@ class Course:
         self.control.going.wait()
         self.meter.skip(self.meter.clock() - began)
         yield self.said("resumed")
+
+
+def is_news(best: Candidate, before: Candidate | None) -> bool:
+    """Another one than before, which may have been timed again and fallen back, or the same and faster."""
+    return before is None or best.number != before.number or beam.mid(best) > beam.mid(before)
 
 
 def after(candidate: Candidate, one: Waiting, evaluation: Evaluation) -> Candidate:
