@@ -281,6 +281,18 @@ def test_a_file_that_was_changed_since_stays(tmp_path: Path, patch: Patch, deed:
     assert (file.read_bytes(), standing(tmp_path, patch)) == (now, "changed")
 
 
+@pytest.mark.parametrize("deed", [standing, apply, undo])
+def test_a_file_that_cannot_be_read_is_a_sentence(
+    tmp_path: Path, patch: Patch, deed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(QrprofError, match="is left as it is: permission denied"):
+        deed(tmp_path, patch)
+
+
 def test_applied_once_only(tmp_path: Path, patch: Patch) -> None:
     apply(tmp_path, patch)
     with pytest.raises(QrprofError, match="it has changed since"):

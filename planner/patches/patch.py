@@ -38,7 +38,7 @@ def text(patch: Patch) -> str:
 
 def standing(root: Path, patch: Patch) -> Standing:
     """What the file is by now. Raises QrprofError as `own_file` does."""
-    now = own_file(root, patch.path).read_bytes()
+    now = read(own_file(root, patch.path), patch)
     if sha256(now) == patch.base_sha256:
         return "base"
     return "applied" if before(now, patch) is not None else "changed"
@@ -47,7 +47,7 @@ def standing(root: Path, patch: Patch) -> Standing:
 def apply(root: Path, patch: Patch) -> None:
     """Whole or not at all. Raises QrprofError (exit code 3) where the file is not the one that the diff was made of."""
     file = own_file(root, patch.path)
-    now = file.read_bytes()
+    now = read(file, patch)
     after = patched(now.decode(), patch.diff, patch.path) if sha256(now) == patch.base_sha256 else None
     if after is None:
         raise refusal(patch.path, "it has changed since the patch was made: look for a new one")
@@ -57,7 +57,7 @@ def apply(root: Path, patch: Patch) -> None:
 def undo(root: Path, patch: Patch) -> None:
     """To the very bytes from before. Raises QrprofError (exit code 3) where the file has been changed since."""
     file = own_file(root, patch.path)
-    found = before(file.read_bytes(), patch)
+    found = before(read(file, patch), patch)
     if found is None:
         raise refusal(patch.path, "it has changed since the patch was applied: take the change back by hand")
     write(file, found)
@@ -94,6 +94,13 @@ def own_file(root: Path, path: str) -> Path:
     if at.suffix != ".py" or not stat.S_ISREG(mode):
         raise refusal(path, "it is not a Python file")
     return at
+
+
+def read(file: Path, patch: Patch) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise refusal(patch.path, f"{error.strerror}".lower()) from None
 
 
 def write(file: Path, content: bytes) -> None:
