@@ -32,6 +32,7 @@ TOPICS: Final = {
     "verify": Topic("whether accepted swaps train the same, and what a step gains", "verify"),
     "security": Topic("what hostile files, folders and kernels can do, and what they cannot", "security"),
     "terminal-ui": Topic("the terminal UI, its keys and filters", "tui"),
+    "tour": Topic("the terminal UI from a ranking to an accepted kernel, screen by screen", "tui-tour"),
     "configuration": Topic("files and variables that options are set by", "configuration"),
     "environment": Topic("environment variables", "configuration", "Environment"),
     "exit-codes": Topic("exit codes", "configuration", "Exit codes"),
