@@ -4,7 +4,7 @@ import functools
 import linecache
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,15 +93,20 @@ def fits(case: Case, forms: Sequence[Form]) -> bool:
         [len(one) == 3 for one in forms] == [kind == "t" for kind in layout]
         and plain == [(type(value), value) for value in case.plain]
         and all(map(within, tensors, case.shapes, case.dtypes))
-        and len(set(varied(tensors, case))) <= 1  # others would be broadcast, or are an error of the op's
+        and one_size_each(tensors, case)
         and (case.strided or all(contiguous for _, _, contiguous in tensors))
     )
 
 
-def varied(tensors: Sequence[Form], case: Case) -> Iterator[int]:
-    """The sizes that may be one of several."""
-    for (sizes, *_), shape in zip(tensors, case.shapes, strict=False):
-        yield from (size for size, (low, high) in zip(sizes, shape, strict=True) if low < high)
+def one_size_each(tensors: Sequence[Form], case: Case) -> bool:
+    """Whether each dimension that may vary is as long in all tensors: else it is broadcast, or an error of the op's."""
+    found: dict[int, int] = {}
+    return all(
+        found.setdefault(at, size) == size
+        for (sizes, *_), shape in zip(tensors, case.shapes, strict=False)
+        for at, (size, (low, high)) in enumerate(zip(sizes, shape, strict=True))
+        if low < high
+    )
 
 
 def within(tensor: Form, shape: Sequence[tuple[int, int]], dtype: str) -> bool:

@@ -33,8 +33,8 @@ class Case:
     """Calls that a candidate serves: it was judged on calls like these.
 
     `plain` are the plain arguments in their order, `layout` the order of all positional ones, "t" a tensor and "p" a
-    plain value; "": all tensors, then all plain values. A dtype is given by its name: "float32". Sizes that may vary
-    are the same one in a call.
+    plain value; "": all tensors, then all plain values. A dtype is given by its name: "float32". A dimension that
+    may vary is as long in all tensors of a call.
     """
 
     shapes: tuple[tuple[Range, ...], ...]  # by tensor and dimension
