@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qrprof.kernels.modes import Mode
 from qrprof.kernels.running.request import Request
-from qrprof.profiler.recording.script import Ended, after_import, keep_compiler_out, run_as_main
+from qrprof.profiler.recording.script import after_import, keep_compiler_out, run_as_main
 
 KERNELS = Path(os.path.abspath(__file__)).parents[1]
 
@@ -22,20 +22,8 @@ KERNELS = Path(os.path.abspath(__file__)).parents[1]
 def main() -> None:
     request: Request = json.loads(sys.argv[1])
     target, arguments = sys.argv[2], sys.argv[3:]
-    ended = timed(request)  # first: an override that is installed later is the one that is called
     after_import("torch", lambda: torch_imported(request))
-    run_as_main(target, arguments, request["module"], ended, own=(str(KERNELS),))
-
-
-def timed(request: Request) -> Ended:
-    """With the recorder, where it is asked for."""
-    task = request.get("timing")
-    if not task:
-        return lambda error: None
-    from qrprof.profiler.recording.record import leave_forked_copy, read_task, watch
-
-    recorder = watch(read_task(task), lambda message: None)
-    return lambda error: leave_forked_copy(recorder, error)
+    run_as_main(target, arguments, request["module"], own=(str(KERNELS),))
 
 
 def torch_imported(request: Request) -> None:

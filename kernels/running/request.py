@@ -9,4 +9,3 @@ class Request(TypedDict, total=False):
     mode: dict[str, Any]  # fields of `kernels.modes.Mode`
     report: str | None  # a file to write at exit: what the swaps did
     training: dict[str, Any] | None  # what `running.training.install` takes
-    timing: dict[str, Any] | None  # what `recording.record.read_task` takes: the recorder runs too
