@@ -187,6 +187,7 @@ def test_pictures_of_other_views(root: Path, key: str, view: str) -> None:
     async def script(driver: Driver) -> None:
         await driver.press(key)
         await driver.until(lambda: bool(driver.app.view and driver.app.view.ready))
+        await driver.settle()
         pictures.append(driver.app.export_screenshot())
 
     play(app_on(EXAMPLE, root), script, (120, 40))
