@@ -23,7 +23,7 @@ from qrprof.planner.swaps.records import KeptSwap, Proposal, State
 from qrprof.planner.targets import Target
 from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.runinfo import read_run_info
+from qrprof.profiler.runinfo import RunInfo, read_run_info
 from qrprof.profiler.store import RUN_FILE, find_run, run_folders
 from qrprof.tui.commands.verdict import why
 from qrprof.tui.output import clean, say
@@ -32,6 +32,7 @@ from qrprof.tui.remember import gains, remember
 from qrprof.tui.suggestion import step_with
 from qrprof.tui.swap_pages import Shown
 
+MEASURE: Final = "measure it: qrprof verify SCRIPT"
 FOUND: Final = "run {} has calls for it"
 FOUND_LINES: Final = "run {} waits for these lines"
 AGAIN: Final = (
@@ -72,11 +73,16 @@ def propose_patches(by: Deciding, run: str | None) -> None:
     except QrprofError as error:
         say(f"note: no patch is proposed: {error}")
         return
-    found = patches.find(by.root, ranking.run, ranking.targets)
+    propose_lines(by, ranking.run, ranking.targets)
+
+
+def propose_lines(by: Deciding, run: RunInfo, targets: Sequence[Target]) -> None:
+    """Changes of the user's own files that these targets of a run speak for."""
+    found = patches.find(by.root, run, targets)
     with opened(by.root) as connection:
         for patch in found:
-            swap = patching.proposal(patch, ranking.run.id)
-            store.propose(connection, swap, patch.diff, by.change("proposed", FOUND_LINES.format(ranking.run.id)))
+            change = by.change("proposed", FOUND_LINES.format(run.id))
+            store.propose(connection, patching.proposal(patch, run.id), patch.diff, change)
 
 
 def freshen(by: Deciding) -> None:
@@ -89,11 +95,15 @@ def wanted(by: Deciding, name: str) -> KeptSwap:
     """The swap of this name, or the only one whose name begins so, as it is now. Raises QrprofError (exit code 2)."""
     look(by, None)
     with opened(by.root) as connection:
-        kept = store.find(connection, name)
-        renewed = proposals.renewed(kept.swap)
-        if renewed == kept.swap:
-            return kept
-        return store.propose(connection, renewed, None, by.change("proposed", "qrprof's own source has changed"))
+        return renewed(by, connection, store.find(connection, name))
+
+
+def renewed(by: Deciding, connection: sqlite3.Connection, kept: KeptSwap) -> KeptSwap:
+    """What is a part of qrprof is proposed as it is now."""
+    found = proposals.renewed(kept.swap)
+    if found == kept.swap:
+        return kept
+    return store.propose(connection, found, None, by.change("proposed", "qrprof's own source has changed"))
 
 
 def shown(by: Deciding, swaps: Sequence[KeptSwap]) -> list[Shown]:
@@ -118,6 +128,18 @@ def shown_one(root: Path, kept: KeptSwap, mine: frozenset[str], connection: sqli
 
 def known(connection: sqlite3.Connection, verdict: str) -> bool:
     return connection.execute("SELECT 1 FROM verdicts WHERE id = ?", (verdict,)).fetchone() is not None
+
+
+def accept(by: Deciding, one: Shown, objection: str, override: str) -> list[str]:
+    """Accept it just as it was shown, although `objection`, if any, for the reason `override`; what to do next.
+
+    Raises QrprofError as `decide.accept` does.
+    """
+    ranking = ranked(one.kept.swap)
+    kept = promised(by, one, ranking) if ranking else one.kept
+    why = f"although {objection}" if objection else "the gate passed it"
+    decide.accept(by, kept, one.source, why, clean(override) if objection else "")
+    return left(by, ranking) if ranking else [MEASURE]
 
 
 def take_back(by: Deciding, kept: KeptSwap, state: State, why: str) -> None:

@@ -2,30 +2,31 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from qrprof.planner import patches, predictions
+from qrprof.planner import predictions
 from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.predictions import Listed
-from qrprof.planner.swaps import decide, patching, proposals, store
+from qrprof.planner.swaps import decide, patching, store
 from qrprof.planner.swaps.decide import Deciding
 from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.store import run_folders
+from qrprof.tui import swapping
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.widgets.grid import Head, Line
 from qrprof.tui.output import clean
 from qrprof.tui.proposing import deciding
 from qrprof.tui.swap_pages import RIGHTS, Shown, evidence, source_lines, state
-from qrprof.tui.swapping import FOUND_LINES, judgeable, left, promised, propose_for, ranked, shown, take_back
+from qrprof.tui.swapping import judgeable, propose_for, propose_lines, renewed, shown, take_back
 
 UNDECIDED: Final = ("verified", "proposed", "stale")
 ORDER: Final = (*UNDECIDED, "accepted", "undone", "retired", "rejected")
 LEAST_CHANGE: Final = 0.02  # of a step: less is no change, or the noise where that is more
-MEASURE: Final = "measure it: qrprof verify SCRIPT"
 HEADS: Final = (
     Head("swap", "swap"),
     Head("kind", "kind", spare=2),
@@ -67,7 +68,8 @@ def suggestions(root: Path, session: Session) -> Suggestions:
     by, there = by_person(root), decide.here()
     if session.folder.resolve() in [one.resolve() for one in run_folders(root)]:
         propose_for(by, session.folder)
-        propose_lines(by, session)
+        with suppress(QrprofError):  # a run that cannot be ranked
+            propose_lines(by, session.run, session.ranking.targets)
     notes = [*decide.refresh(by, there), *patching.settle(by)]
     renew(by)
     logged = {one.prediction.id: one for one in looked_up(root, predictions.listed)}
@@ -83,25 +85,11 @@ def suggestions(root: Path, session: Session) -> Suggestions:
     return Suggestions(tuple(sorted(found, key=place)), tuple(notes))
 
 
-def propose_lines(by: Deciding, session: Session) -> None:
-    """Changes of the person's own files that the ranking speaks for; none where the run cannot be ranked."""
-    try:
-        found = patches.find(by.root, session.run, session.ranking.targets)
-    except QrprofError:
-        return
-    why = FOUND_LINES.format(session.run.id)
-    with opened(by.root) as connection:
-        for patch in found:
-            store.propose(connection, patching.proposal(patch, session.run.id), patch.diff, by.change("proposed", why))
-
-
 def renew(by: Deciding) -> None:
-    """What is undecided and a part of qrprof is proposed as it is now."""
     for kept in looked_up(by.root, store.listed):
-        found = proposals.renewed(kept.swap)
-        if kept.state in UNDECIDED and found != kept.swap:
+        if kept.state in UNDECIDED:
             with opened(by.root) as connection:
-                store.propose(connection, found, None, by.change("proposed", "qrprof's own source has changed"))
+                renewed(by, connection, kept)
 
 
 def place(one: Suggestion) -> tuple[int, str]:
@@ -210,14 +198,8 @@ def accept(root: Path, one: Suggestion, override: str) -> Sequence[str]:
         return [f"{one.name} is applied to {kept.swap.patch.path}; z takes it back"]
     if one.objection:
         kept = decide.placed(kept, decide.here())
-    ranking = ranked(kept.swap)
-    kept = promised(by, replace(one.shown, kept=kept), ranking) if ranking else kept
-    why = f"although {one.objection}" if one.objection else "the gate passed it"
-    decide.accept(by, kept, one.shown.source, why, clean(override) if one.objection else "")
-    return [
-        f"{one.name} is accepted: `qrprof run` loads it; z takes it back",
-        *(left(by, ranking) if ranking else [MEASURE]),
-    ]
+    lines = swapping.accept(by, replace(one.shown, kept=kept), one.objection, override)
+    return [f"{one.name} is accepted: `qrprof run` loads it; z takes it back", *lines]
 
 
 def reject(root: Path, one: Suggestion, why: str) -> Sequence[str]:

@@ -13,6 +13,7 @@ from qrprof.planner.swaps import decide, exchange, patching, store
 from qrprof.planner.swaps.records import KeptSwap
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import FOLDER
+from qrprof.tui import swapping
 from qrprof.tui.commands.task import FILE
 from qrprof.tui.commands.verdict import why
 from qrprof.tui.output import clean, put, say, write, write_json
@@ -21,11 +22,8 @@ from qrprof.tui.swap_pages import RIGHTS, Shown, all_of_them, page, record, sour
 from qrprof.tui.swapping import (
     judge,
     judgeable,
-    left,
     look,
-    promised,
     propose_patches,
-    ranked,
     shown,
     take_back,
     wanted,
@@ -108,12 +106,9 @@ def accept(name: str, override: str, yes: bool, as_json: bool) -> int:
 def accept_code(by: decide.Deciding, one: Shown, override: str, ask: Ask) -> None:
     one, objection = convinced(by, one, override)
     ask(one, (RIGHTS, f"the evidence is not enough: {objection}") if objection else (RIGHTS,))
-    reason = f"although {objection}" if objection else "the gate passed it"
-    ranking = ranked(one.kept.swap)
-    kept = promised(by, one, ranking) if ranking else one.kept
-    decide.accept(by, kept, one.source, reason, clean(override) if objection else "")
-    say(f"{kept.name} is accepted: `qrprof run` loads it; `qrprof swaps undo {kept.name}` takes it back")
-    for line in left(by, ranking) if ranking else ["measure it: qrprof verify SCRIPT"]:
+    lines = swapping.accept(by, one, objection, override)
+    name = one.kept.name
+    for line in (f"{name} is accepted: `qrprof run` loads it; `qrprof swaps undo {name}` takes it back", *lines):
         say(line)
 
 
