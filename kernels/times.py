@@ -1,13 +1,12 @@
 """What calls of ops take with the included kernels: timed on a device, kept in the user's cache, read without torch."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import PositiveFloat, ValidationError
 
-from qrprof.profiler.devices import devices_folder
+from qrprof.profiler.devices import device_file, devices_folder
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.linalg import Signature
 from qrprof.profiler.runinfo import Record, RunInfo
@@ -58,8 +57,7 @@ class Times(Record):
 
 
 def times_file(kind: str, name: str, threads: int) -> Path:
-    text = f"times {kind} {name}" + ("" if kind == "cuda" else f" {threads} threads")
-    return devices_folder() / (re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") + ".json")
+    return device_file(devices_folder(), f"times {kind} {name}", kind, threads)
 
 
 def alike(versions: dict[str, str]) -> dict[str, str]:
@@ -95,9 +93,9 @@ def keep(found: Times) -> Path:
 
 def times_for(run: RunInfo) -> Sequence[Timed]:
     """What was timed on the device that `run` was on, with the versions that it ran with."""
-    if not run.devices:
+    device = run.device
+    if device is None:
         return ()
-    device = next((found for found in run.devices if found.kind != "cpu"), run.devices[0])
     found = load(times_file(device.kind, device.name, run.threads))
     if found is None or (found.kind, found.name) != (device.kind, device.name):
         return ()

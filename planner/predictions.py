@@ -99,8 +99,7 @@ class Summary:
 
 def device_of(run: RunInfo) -> str:
     """Name of the device that a run was on: its GPU, else its CPU; "" where the run does not say."""
-    names = [device.name for device in sorted(run.devices, key=lambda device: device.kind == "cpu")]
-    return names[0] if names else ""
+    return run.device.name if run.device else ""
 
 
 def forecast(run: RunInfo, source: Source, scenario: str, base_ns: float, step: Estimate) -> Forecast:

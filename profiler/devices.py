@@ -188,8 +188,13 @@ def devices_folder() -> Path:
 
 
 def peaks_file(folder: Path, kind: str, name: str, threads: int) -> Path:
-    """One file a device model; a CPU's peaks also depend on the number of threads."""
-    text = f"{kind} {name}" if kind == "cuda" else f"{kind} {name} {threads} threads"
+    return device_file(folder, f"{kind} {name}", kind, threads)
+
+
+def device_file(folder: Path, text: str, kind: str, threads: int) -> Path:
+    """One file a device model, named after `text`; what is measured of a CPU also depends on the number of threads."""
+    if kind != "cuda":
+        text = f"{text} {threads} threads"
     return folder / (re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") + ".json")
 
 
@@ -223,9 +228,9 @@ def kept_peaks(kind: str, name: str, threads: int) -> Peaks | None:
 
 def peaks_for(run: RunInfo, folder: Path) -> Peaks | None:
     """Peaks of the device that `run` was on: its GPU by name, else its CPU by name and threads; None: not measured."""
-    if not run.devices:
+    device = run.device
+    if device is None:
         return None
-    device = next((found for found in run.devices if found.kind != "cpu"), run.devices[0])
     peaks = load(peaks_file(folder, device.kind, device.name, run.threads))
     if peaks is None or (peaks.kind, peaks.name) != (device.kind, device.name):
         return None

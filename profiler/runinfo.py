@@ -83,6 +83,11 @@ class RunInfo(Record):
     trace: str  # file name beside this one
     exit_code: int | None  # of the script; None while it runs on
 
+    @property
+    def device(self) -> DeviceInfo | None:
+        """The one that it ran on: its GPU, else its CPU; None where the run does not say."""
+        return next((one for one in self.devices if one.kind != "cpu"), next(iter(self.devices), None))
+
     def unprofiled_ns(self) -> list[int]:
         """Durations of all unprofiled steps, ns."""
         return [ns for block in self.unprofiled for ns in block.durations_ns]

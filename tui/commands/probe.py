@@ -93,9 +93,9 @@ def probed(run: RunInfo, called: list[Called], seconds: float) -> tuple[list[Pro
 
 
 def device_of(run: RunInfo) -> DeviceInfo:
-    if not run.devices:
+    if run.device is None:
         raise QrprofError(f"run {run.id} does not say what device it was on: trace the program again", Exit.USAGE)
-    return next((device for device in run.devices if device.kind != "cpu"), run.devices[0])
+    return run.device
 
 
 def device_at_hand(device: DeviceInfo, threads: int) -> "torch.device":
