@@ -1,7 +1,8 @@
 """The kernels of this library, one record each: what they compute, where they serve, what is tuned, what they cost."""
 
 import importlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +36,15 @@ class KernelSpec:
 
     def load_tunables(self) -> Any:
         return _named(self.tunables)
+
+
+def served(op: str, device: str, dtype: str, shape: Sequence[int]) -> bool:
+    """Whether an included kernel serves calls of an op ("aten::linalg_qr" or "linalg_qr") on inputs [..., m, n]."""
+    kernel = spec(op)
+    if kernel is None or len(shape) < 2:
+        return False
+    *batch, m, n = shape
+    return kernel.serves(device, dtype, math.prod(batch), m, n)
 
 
 def factor_flops(batch: int, m: int, n: int, element: int) -> float:

@@ -1,11 +1,10 @@
 """What calls would take with the included kernels, as they were timed on the run's device."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from qrprof.kernels.registry import spec
+from qrprof.kernels import registry
 from qrprof.kernels.times import Timed, times_for
 from qrprof.planner.roofline import Levels
 from qrprof.profiler.linalg import Signature, row_signature
@@ -47,7 +46,7 @@ def calls_of(found: Partition) -> list[Called]:
     times = found.rows.groupby(keys, observed=True)["ns"].sum().reset_index()
     sums: dict[Signature, tuple[float, float]] = {}
     for key, shapes, dtypes, ns in times.itertuples(index=False):
-        signature = row_signature(key, shapes, dtypes) if spec(key) else None
+        signature = row_signature(key, shapes, dtypes) if registry.spec(key) else None
         if signature is not None:
             count, before = sums.get(signature, (0.0, 0.0))
             sums[signature] = count + float(counts.get((key, shapes, dtypes), 0.0)), before + float(ns)
@@ -58,13 +57,9 @@ def untimed(found: Partition, run: RunInfo) -> list[Called]:
     """Those that an included kernel serves on the run's device, and that were not timed there."""
     device = "cuda" if found.on_device else "cpu"
     known = measured_for(run)
-    return [one for one in calls_of(found) if one.signature not in known and served(one.signature, device)]
+    return [one for one in calls_of(found) if one.signature not in known and served(one, device)]
 
 
-def served(signature: Signature, device: str) -> bool:
-    op, shape, dtype = signature
-    kernel = spec(op)
-    if kernel is None or len(shape) < 2:
-        return False
-    *batch, m, n = shape
-    return kernel.serves(device, dtype, math.prod(batch), m, n)
+def served(one: Called, device: str) -> bool:
+    op, shape, dtype = one.signature
+    return registry.served(op, device, dtype, shape)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from qrprof.kernels.qr.dispatch import lane
+from qrprof.kernels.registry import served
 
 if TYPE_CHECKING:
     from qrprof.kernels.adapters import Adapter
@@ -48,8 +48,4 @@ def groups(adapter: "Adapter", run: "RunInfo") -> tuple[Group, ...]:
         if call.op == adapter.op and len(call.shape) == 2 and file in call.site:
             calls[(call.shape[0], call.shape[1]), call.dtype, call.device] += call.calls_per_step
     found = (Group(op, round(count / share), *key, share) for key, count in calls.items())
-    return tuple(group for group in found if group.count >= FEWEST and served(group))
-
-
-def served(group: Group) -> bool:
-    return lane(group.op, group.device, group.dtype, group.count, *group.shape) != "torch"
+    return tuple(one for one in found if one.count >= FEWEST and served(one.op, one.device, one.dtype, one.batch[1]))

@@ -1,19 +1,18 @@
 """What could be swapped in: the included QR and adapters where a run has calls for them, and files the gate judged."""
 
 import hashlib
-import math
 import sqlite3
 from dataclasses import replace
 from typing import Final, Literal
 
+from qrprof.kernels import registry
 from qrprof.kernels.adapters import ADAPTERS, fitting
-from qrprof.kernels.registry import spec
 from qrprof.kernels.sources import OPS, own_sha256
 from qrprof.kernels.swapfile import Case, Entry, Kind, Range
 from qrprof.planner.gate.records import Task, TaskCase, Verdict
 from qrprof.planner.predictions import device_of, latest_of
 from qrprof.planner.swaps.records import Proposal
-from qrprof.profiler.runinfo import LinalgCall, RunInfo
+from qrprof.profiler.runinfo import RunInfo
 
 Device = Literal["cpu", "cuda", ""]
 DIGITS: Final = 8  # of a hash in a name
@@ -41,15 +40,11 @@ def of_run(connection: sqlite3.Connection, run: RunInfo) -> list[Proposal]:
 
 def served(run: RunInfo) -> bool:
     """Whether an included kernel serves calls of the run where it ran."""
-    return any(call.op.removeprefix("aten::") in OPS[INCLUDED] and serves(call) for call in run.linalg)
-
-
-def serves(call: LinalgCall) -> bool:
-    kernel = spec(call.op)
-    if kernel is None or len(call.shape) < 2:
-        return False
-    *batch, m, n = call.shape
-    return kernel.serves(call.device, call.dtype, math.prod(batch), m, n)
+    return any(
+        call.op.removeprefix("aten::") in OPS[INCLUDED]
+        and registry.served(call.op, call.device, call.dtype, call.shape)
+        for call in run.linalg
+    )
 
 
 def of_library(kind: Kind, name: str, run: RunInfo | None = None) -> Proposal:
