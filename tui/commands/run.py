@@ -14,6 +14,7 @@ from qrprof.kernels.modes import Mode, share_of
 from qrprof.kernels.running import report
 from qrprof.kernels.running.launch import launched
 from qrprof.kernels.running.request import Request
+from qrprof.planner.swaps.publish import swaps_file
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.recording.launcher import launch_of
 from qrprof.profiler.store import FOLDER
@@ -73,7 +74,7 @@ def mode_of(shadow: bool, canary: str | None) -> Mode:
 
 def accepted(root: Path) -> Path | None:
     """The file of accepted swaps; None where there are none. A damaged one is for the child to refuse."""
-    path = root / FOLDER / swapfile.FILE
+    path = swaps_file(root)
     try:
         return path if swapfile.read(path) else None
     except QrprofError:

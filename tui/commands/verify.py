@@ -18,6 +18,7 @@ from qrprof.planner.gate.records import Interval
 from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.predictions import Prediction
 from qrprof.planner.swaps import store
+from qrprof.planner.swaps.publish import swaps_file
 from qrprof.planner.verify.processes import Program
 from qrprof.planner.verify.records import Equivalence, Gain, Outcome, Verification
 from qrprof.planner.verify.verify import Task, verify
@@ -100,10 +101,6 @@ def command(
         if target is not None:
             save_json(target, record(found, entries))
     return CODES[found.outcome]
-
-
-def swaps_file(root: Path) -> Path:
-    return root / FOLDER / swapfile.FILE
 
 
 def accepted(root: Path) -> tuple[Entry, ...]:
