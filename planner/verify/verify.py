@@ -30,10 +30,11 @@ from qrprof.planner.verify.records import (
     Memory,
     Verification,
 )
-from qrprof.planner.verify.traces import base_record, compared
+from qrprof.planner.verify.traces import compared
 from qrprof.planner.verify.verdict import expected_of, is_held, of_swaps, of_timed, of_times, outcome_of
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.recording.spawn import base_record
 
 SPREAD: Final = 5  # stock runs with moved inputs
 TIMED_NS: Final = 1_000_000_000  # of steps in a process
@@ -233,7 +234,7 @@ def traced_steps(timed: Timed) -> int:
 
 
 def watched_times(task: Task, name: str, swapped: bool, steps: int, traced: int) -> Leg:
-    folder = task.folder / ("B" if swapped else "A")
+    program, folder = task.program, task.folder / ("B" if swapped else "A")
     folder.mkdir(exist_ok=True)
     watch = {
         "kind": "time",
@@ -241,7 +242,7 @@ def watched_times(task: Task, name: str, swapped: bool, steps: int, traced: int)
         "steps": steps,
         "traced": traced,
         "folder": str(folder),
-        "base": base_record(folder.name, task.program),
+        "base": base_record(folder.name, program.script, program.args, program.module, 1),
     }
     return Leg(name, task.swaps if swapped else None, watch)
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -141,15 +142,6 @@ def run_child(options: TraceOptions, folder: Path, launch: Launch, repeat: int, 
 
 
 def child_request(options: TraceOptions, folder: Path, launch: Launch, repeat: int, channel: int) -> dict[str, Any]:
-    from qrprof.profiler.devices import cpu_name
-
-    cpu = {
-        "index": 0,
-        "kind": "cpu",
-        "name": cpu_name(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "uuid": "",
-    }
     return {
         "channel": channel,
         "module": options.module,
@@ -165,14 +157,22 @@ def child_request(options: TraceOptions, folder: Path, launch: Launch, repeat: i
         "shapes": options.shapes,
         "rank": launch.rank,
         "repeat": repeat,
-        "base": {
-            "id": folder.name,
-            "created": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "command": [*(["-m"] if options.module else []), options.script, *options.args],
-            "cwd": os.getcwd(),
-            "world_size": launch.world_size,
-            "devices": [cpu],
-        },
+        "base": base_record(folder.name, options.script, options.args, options.module, launch.world_size),
+    }
+
+
+def base_record(run_id: str, script: str, args: Sequence[str], module: bool, world_size: int) -> dict[str, Any]:
+    """What the parent knows of a run, for its record."""
+    from qrprof.profiler.devices import cpu_name
+
+    cpu = {"index": 0, "kind": "cpu", "name": cpu_name(), "memory_bytes": psutil.virtual_memory().total, "uuid": ""}
+    return {
+        "id": run_id,
+        "created": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": [*(["-m"] if module else []), script, *args],
+        "cwd": os.getcwd(),
+        "world_size": world_size,
+        "devices": [cpu],
     }
 
 
