@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from textual.app import App, ComposeResult
-from timeline_view import STREAMS, lanes, line_of, on_timeline, told
+from timeline_view import STREAMS, label_of, lanes, line_of, on_timeline, told
 from tui_runs import SIZES, Driver, add_small, calm
 from tui_traces import add_recorded
 
@@ -134,9 +134,9 @@ def test_gaps_of_many_devices_leave_room_for_the_other_lines(root: Path, size: t
 
     async def script(driver: Driver) -> None:
         for place in range(16):
-            assert f"▸ {label(driver, place)}" in driver.screen.replace("◆", " ")
+            assert f"▸ {label_of(driver, place)}" in driver.screen.replace("◆", " ")
             await driver.press("j")
-        assert [label(driver, place) for place in (0, 7, 8, 15)] == ["gaps 0", "gaps 7", "stream 0:7", "stream 7:7"]
+        assert [label_of(driver, place) for place in (0, 7, 8, 15)] == ["gaps 0", "gaps 7", "stream 0:7", "stream 7:7"]
 
     on_timeline(add_small(root, rows), root, script, size)
 

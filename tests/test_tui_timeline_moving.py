@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from textual import events
-from timeline_view import LOADER, STREAMS, WHOLE_MS, label, lanes, line_of, on_timeline, told
+from timeline_view import LOADER, STREAMS, WHOLE_MS, label_of, lanes, line_of, on_timeline, told
 from tui_runs import Driver, calm
 from tui_traces import add_recorded
 
@@ -99,7 +99,7 @@ def test_a_click_picks_what_is_there(root: Path) -> None:
     async def script(driver: Driver) -> None:
         found = lanes(driver)
         column = line_of(driver, "stream 54").index("Memcpy")
-        place = next(y for y in range(found.size.height) if (at := found.lane_at(y)) and "54" in label(driver, at))
+        place = next(y for y in range(found.size.height) if (at := found.lane_at(y)) and "54" in label_of(driver, at))
         await driver.pilot.click(Lanes, (found.label_width + column, place))
         assert told(driver).startswith("Memcpy HtoD (Pinned -> Device)")
         assert "▸◆stream 54" in driver.screen

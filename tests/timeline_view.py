@@ -49,7 +49,7 @@ def longest_gaps(folder: Path) -> list[Gap]:
     return sorted(find_idle(find_facts(trace, run), run).gaps or [], key=lambda gap: -gap.ns)
 
 
-def label(driver: Driver, lane: int) -> str:
+def label_of(driver: Driver, lane: int) -> str:
     timeline = lanes(driver).timeline
     assert timeline
     return timeline.lanes[lane].label
