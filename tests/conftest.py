@@ -253,6 +253,25 @@ def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
 
 
+# --- commands as they are typed
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command line in this process: its exit code, stdout and stderr."""
+
+    def called(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = qrprof(words)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return called
+
+
 # --- commands on a saved run
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+from conftest import Call
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +16,6 @@ from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.recording.spawn import TraceOptions, TraceResult
 from qrprof.tui.cli import COMMANDS, cli, run
 from qrprof.tui.configuration import FIXED, FROM_A_PROJECT, line_of, options_of, own_file, project_source
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -30,17 +29,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def called(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(words)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return called
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from conftest import Call
 
 from qrprof.profiler.errors import Exit
-from qrprof.tui.cli import COMMANDS, cli, run
+from qrprof.tui.cli import COMMANDS, cli
 from qrprof.tui.commands.help import TOPICS
 from qrprof.tui.configuration import EACH_TIME, FROM_A_PROJECT
 
@@ -28,7 +29,6 @@ QUICK = {
     "runs", "rank", "show", "gaps", "launches", "panels", "ranks", "diff", "whatif", "path", "export", "task list",
     "task new", "config", "config show", "config path", "help", "completion", "swaps list",
 }  # fmt: skip
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -43,17 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def called(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(words)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return called
 
 
 # --- topics and commands
