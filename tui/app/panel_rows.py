@@ -8,11 +8,11 @@ from qrprof.profiler import units
 from qrprof.profiler.coverage import Verdict, describe
 from qrprof.profiler.panels import PanelStep
 from qrprof.profiler.panelsums import PanelColumn, PanelShape, block_columns, by_call, by_shape
-from qrprof.profiler.phases import FUSED, PHASES
+from qrprof.profiler.phases import FUSED
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.widgets.bars import Part
 from qrprof.tui.app.widgets.grid import Head, Line, Value
-from qrprof.tui.commands.panels import GAP, in_us, ink, label, shape_line, shares_line
+from qrprof.tui.commands.panels import GAP, in_us, ink, label, phases_of, shape_line, shares_line
 from qrprof.tui.ranking import MS
 
 SHAPES: Final = (
@@ -107,8 +107,7 @@ def opened(steps: Sequence[PanelStep], shape: PanelShape) -> Opened:
     says += [("phases", f"{shares_line(shares)}; times below in us of the mean call")] if shares else []
     if not columns:
         return Opened(shape.op, tuple(says), (), ())
-    there = {phase for column in columns for phase in column.phases}
-    phases = [*(phase for phase in PHASES if phase in there), *sorted(there - set(PHASES))]
+    phases = phases_of(columns)
     heads = (
         Head("column", "block column", sorts=False),
         Head("nb", "nb"),

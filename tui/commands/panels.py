@@ -155,9 +155,14 @@ def shares_line(shares: Mapping[str, float]) -> str:
 # --- block columns
 
 
-def columns_table(columns: Sequence[PanelColumn], top: int) -> RenderableType:
+def phases_of(columns: Sequence[PanelColumn]) -> list[str]:
+    """The phases that any of them has: in the order of PHASES, then the fused ones."""
     there = {phase for column in columns for phase in column.phases}
-    phases = [*(phase for phase in PHASES if phase in there), *sorted(there - set(PHASES))]
+    return [*(phase for phase in PHASES if phase in there), *sorted(there - set(PHASES))]
+
+
+def columns_table(columns: Sequence[PanelColumn], top: int) -> RenderableType:
+    phases = phases_of(columns)
     heads = ["m x n", "nb", *(phase.removeprefix(FUSED) for phase in phases), GAP, "us", "GFLOP/s"]
     rows = [column_row(column, phases) for column in columns[:top]]
     if rest := columns[top:]:

@@ -9,7 +9,7 @@ from qrprof.profiler.blame import GAP_LABELS
 from qrprof.profiler.gaps import Idle, by_cause
 from qrprof.profiler.launches import per_step
 from qrprof.profiler.panelsums import PanelColumn, PanelShape, block_columns, by_call, by_shape
-from qrprof.profiler.phases import COPY, FUSED, GEQR2, LARFB, LARFT, ORGQR, ORMQR, PHASES, UNKNOWN
+from qrprof.profiler.phases import COPY, FUSED, GEQR2, LARFB, LARFT, ORGQR, ORMQR, UNKNOWN
 from qrprof.tui.app.session import Session
 from qrprof.tui.commands import gaps, launches, panels, path, rank
 from qrprof.tui.output import Cell as TextCell
@@ -228,8 +228,7 @@ def phase_hue(phase: str) -> int:
 
 def columns_table(part: str, shape: PanelShape, columns: Sequence[PanelColumn]) -> Table:
     """Of one part of a call, its block columns."""
-    there = {phase for column in columns for phase in column.phases}
-    phases = [*(phase for phase in PHASES if phase in there), *sorted(there - set(PHASES))]
+    phases = panels.phases_of(columns)
     names = ["m x n", "nb", *(phase.removeprefix(FUSED) for phase in phases), panels.GAP, "us", "GFLOP/s"]
     rows = [Row(panels.column_row(column, phases)) for column in columns[:TOP]]
     note = f"{len(columns) - TOP} other block columns" if len(columns) > TOP else ""
