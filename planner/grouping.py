@@ -12,7 +12,6 @@ from qrprof.planner.fixes import Fix
 from qrprof.planner.measured import Called, PerCall
 from qrprof.planner.replay.changes import both, change_rows, unchanged
 from qrprof.planner.replay.covered import covered
-from qrprof.planner.replay.levers import on_host
 from qrprof.planner.replay.model import Model, step_of
 from qrprof.planner.roofline import Levels
 from qrprof.profiler import units
@@ -30,7 +29,7 @@ class Part:
     rows: Mask  # of the host, with all that the calls do
     now_ns: float
     grouped_ns: Levels
-    host_ns: float  # of the batches
+    on_host: float | None  # the factor of the host's time; None: the trace shows none
 
 
 def batches(run: RunInfo, called: Sequence[Called]) -> list[Called]:
@@ -50,12 +49,13 @@ def parts_of(adapter: Adapter, model: Model, run: RunInfo, measured: Mapping[Sig
     found = []
     for group in groups(adapter, run):
         rows = rows_of(model.graph.facts, adapter.op, group)
-        on_device, on_host = covered(model, change_rows(model.graph, rows, 0.0))
-        now = on_device or on_host
+        device_ns, host_ns = covered(model, change_rows(model.graph, rows, 0.0))
+        now = device_ns or host_ns
         if group.batch in measured and now:
             call = measured[group.batch]
             batch = Levels(*(group.share * level for level in call.levels))
-            found.append(Part(group, rows, now, batch, group.share * call.host))
+            on_host = min(group.share * call.host / host_ns, 1.0) if host_ns else None
+            found.append(Part(group, rows, now, batch, on_host))
     return found
 
 
@@ -90,6 +90,6 @@ def step_with(model: Model, parts: list[Part], level: int | None) -> float:
     changes = unchanged(model.graph)
     for part in parts:
         factor = 0.0 if level is None else min(part.grouped_ns[level] / part.now_ns, 1.0)
-        host = None if level is None else on_host(model, part.rows, part.host_ns)
-        changes = both(changes, change_rows(model.graph, part.rows, factor, host))
+        on_host = None if level is None else part.on_host
+        changes = both(changes, change_rows(model.graph, part.rows, factor, on_host))
     return step_of(model, changes)
