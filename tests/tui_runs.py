@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Final
 import pytest
 from textual.message import Message
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 from qrprof.profiler.store import FOLDER
 from qrprof.tui.app.app import QrprofApp
@@ -119,8 +121,9 @@ class Driver:
         """Wait for what was asked for: workers, their messages, and the screen; not for an optimizer's process."""
         for _ in range(3):
             workers = [worker for worker in self.app.workers if worker.group != "process"]
-            if workers:  # of none it would wait for all
-                await self.app.workers.wait_for_complete(workers)
+            for worker in workers:
+                with suppress(WorkerCancelled):  # a newer one took its place, or the app is being left
+                    await worker.wait()
             await self.pilot.pause()
 
     async def until(self, reached: Callable[[], bool], looks: int = 500) -> None:
