@@ -19,7 +19,7 @@ from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.predictions import Prediction
 from qrprof.planner.swaps import store
 from qrprof.planner.swaps.publish import swaps_file
-from qrprof.planner.verify.processes import Program
+from qrprof.planner.verify.processes import Program, ended_by_signals
 from qrprof.planner.verify.records import Equivalence, Gain, Outcome, Verification
 from qrprof.planner.verify.verify import Task, verify
 from qrprof.profiler import units
@@ -89,7 +89,7 @@ def command(
         raise QrprofError("QRPROF_SWAPS=off leaves everything stock, there is nothing to verify; unset it", Exit.USAGE)
     if launch_of(os.environ).world_size > 1:
         raise QrprofError("verify starts the program many times; run it without a launcher, on one GPU", Exit.USAGE)
-    with TemporaryDirectory(prefix="qrprof-verify-") as folder:
+    with ended_by_signals(), TemporaryDirectory(prefix="qrprof-verify-") as folder:
         program = Program(script, args, module)
         task = Task(program, swaps_file(root), entries, warmup, steps, rounds, promise, Path(folder))
         found = verify(task, say)
