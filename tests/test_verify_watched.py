@@ -1,6 +1,8 @@
 """What a watched process keeps of a step, goes back to, and writes down; and inputs moved by one rounding."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from torch import Tensor
 from qrprof.kernels.running import snapshot, watched
 from qrprof.kernels.running.following import names_of, watch_losses
 from qrprof.kernels.running.rounding import rounded
+from qrprof.kernels.running.training import most_resident
 from qrprof.kernels.running.watched import Apart, Machine, Parameter, Served, Step, Swaps, Timed, Trained
 
 
@@ -150,3 +153,10 @@ def test_records_are_read_as_they_were_written(tmp_path: Path, value: float) -> 
     watched.write(tmp_path / "timed.json", timed)
     assert repr(watched.read_trained(tmp_path / "trained.json")) == repr(made)  # nan is not equal to itself
     assert watched.read_timed(tmp_path / "timed.json") == timed
+
+
+def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
+    held = b"x" * (1 << 28)
+    code = "from qrprof.kernels.running.training import most_resident; print(most_resident())"
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert 1 << 20 < int(said) < len(held) < most_resident()
