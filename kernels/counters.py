@@ -24,7 +24,7 @@ class Report:
     fallbacks: dict[str, int]  # reason -> calls
     checked: int
     failed: int
-    errors: int  # calls in which the faster kernel raised; they are in `fallbacks` by the exception's name
+    errors: int  # calls in which the swap raised; they are in `fallbacks` by the exception's name
     shadowed: int  # calls that both computed, and whose result is the stock kernel's
     difference: float | None  # of those: the largest, as `agreement.difference`
     p50_ns: int | None

@@ -63,7 +63,10 @@ class Guard:
         self.furthest: dict[tuple[int, int], Tensor] = {}  # (device, stream) -> largest difference in shadow mode
 
     def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        reason = self.reason(*args, **kwargs)
+        try:
+            reason = self.reason(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever the swap's own code raises, the program goes on
+            return self.fall_back(type(error).__name__, keyset, args, kwargs, error=True)
         if reason:
             return self.fall_back(reason, keyset, args, kwargs)
         if self.mode.kind == "shadow":

@@ -55,6 +55,19 @@ def test_a_kernel_that_raises_falls_back_and_opens_the_circuit() -> None:
     assert (report().open, report().errors, report().hits, report().checked) == (True, FAILURES, 0, 0)
 
 
+@pytest.mark.parametrize("kind", ["swap", "shadow", "canary"])
+def test_a_domain_that_raises_falls_back_and_opens_the_circuit(kind: Any) -> None:
+    def broken(A: Any, mode: str = "reduced") -> str:
+        raise ZeroDivisionError
+
+    kernels.install([swap(right, decline=broken)], Mode(kind))
+    for _ in range(FAILURES + 1):
+        A = torch.randn(20, 8)
+        torch.testing.assert_close(tuple(torch.linalg.qr(A)), stock.qr(A))
+    assert report().fallbacks == {"ZeroDivisionError": FAILURES, "circuit open": 1}
+    assert (report().open, report().errors, report().hits) == (True, FAILURES, 0)
+
+
 def test_garbage_is_caught_and_opens_the_circuit() -> None:
     kernels.install([swap(garbage)], ALWAYS_CHECKED)
     A = torch.randn(5, 20, 8)
