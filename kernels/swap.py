@@ -11,8 +11,10 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ from qrprof.kernels import adapters, replicas
 from qrprof.kernels.adapters import Attached
 from qrprof.kernels.counters import Report
 from qrprof.kernels.guard import Guard, Swap
-from qrprof.kernels.loading import Loaded, load
+from qrprof.kernels.loading import Loaded, load, placed
 from qrprof.kernels.modes import Mode
 from qrprof.kernels.qr import cpu
 from qrprof.kernels.qr.dispatch import RULES
 from qrprof.kernels.qr.swaps import SWAPS
+from qrprof.kernels.swapfile import Entry
 from qrprof.kernels.swappable import Refusal, swappable
 from qrprof.profiler.errors import QrprofError
 
@@ -41,9 +44,8 @@ class Installed:
     loaded: Loaded
     mode: Mode
     guards: tuple[Guard, ...]
-    libraries: tuple[Any, ...]
     adapters: dict[str, Attached]
-    undo: Callable[[], None]  # no longer wait for a process group
+    undo: ExitStack  # takes all of it off
 
 
 _lock = threading.Lock()
@@ -69,11 +71,15 @@ def install(swaps: Sequence[Swap] | str | os.PathLike[str] | None = None, mode: 
         places = [(swap, key) for swap in found.swaps for key in keys_of(swap)]
         if len({(swap.op, key) for swap, key in places}) < len(places):
             raise SwapError("an op is swapped twice")
-        attached, refused = attach(found.adapters, mode)
-        found = replace(found, refused=(*found.refused, *refused))
-        guards = tuple(Guard(swap, key, mode) for swap, key in places)
-        undo = replicas.when_group_starts(compare)
-        _installed = Installed(found, mode, guards, tuple(map(put, guards)), attached, undo)
+        with ExitStack() as undo:  # all of it or nothing
+            attached, refused = attach(found.adapters, mode, undo)
+            guards = tuple(Guard(swap, key, mode) for swap, key in places)
+            undo.callback(replicas.when_group_starts(compare))
+            for guard in guards:
+                undo.callback(put(guard)._destroy)
+            here = tuple(entry for entry in found.adapters if entry.name in attached)
+            found = replace(found, adapters=here, refused=(*found.refused, *refused))
+            _installed = Installed(found, mode, guards, attached, undo.pop_all())
         atexit.register(say_failures)
     for sentence in found.refused:
         print(f"qrprof: {sentence}", file=sys.stderr)
@@ -88,13 +94,14 @@ def asked(swaps: Sequence[Swap] | str | os.PathLike[str] | None) -> Loaded:
     return Loaded(tuple(SWAPS if swaps is None else swaps))
 
 
-def attach(names: Sequence[str], mode: Mode) -> tuple[dict[str, Attached], list[str]]:
-    """Adapters at work, by name, and why others are not."""
+def attach(entries: Sequence[Entry], mode: Mode, undo: ExitStack) -> tuple[dict[str, Attached], list[str]]:
+    """Adapters at work, by name, and why others are not; `undo` takes them off."""
     found: dict[str, Attached] = {}
     refused = []
-    for name in names:
+    for entry in entries:
         try:
-            found[name] = adapters.install(name, mode)
+            found[entry.name] = adapters.install(entry.name, mode, partial(placed, entry=entry))
+            undo.callback(found[entry.name])
         except QrprofError as error:
             refused.append(str(error))
     return found, refused
@@ -102,12 +109,15 @@ def attach(names: Sequence[str], mode: Mode) -> tuple[dict[str, Attached], list[
 
 def compare() -> None:
     """With the other ranks; they stay stock if anything differs."""
-    if _installed is None or not replicas.several() or replicas.agree(fingerprint(_installed)):
+    if _installed is None or not replicas.several():
+        return
+    why = replicas.objection(fingerprint(_installed))
+    if not why:
         return
     for adapter in _installed.adapters.values():
         adapter()
     if torch.distributed.get_rank() == 0:
-        print("qrprof: swaps, versions or devices of the ranks differ: all run stock", file=sys.stderr)
+        print(f"qrprof: {why}: all run stock", file=sys.stderr)
 
 
 def uninstall() -> None:
@@ -116,12 +126,8 @@ def uninstall() -> None:
     with _lock:
         if _installed is None:
             return
-        for library in _installed.libraries:
-            library._destroy()
-        for adapter in _installed.adapters.values():
-            adapter()
-        _installed.undo()
-        _installed = None
+        undo, _installed = _installed.undo, None
+        undo.close()
         atexit.unregister(say_failures)
 
 

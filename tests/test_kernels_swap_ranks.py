@@ -46,7 +46,8 @@ def ranks(workshop: Any, body: str, first: dict[str, str] | None = None) -> tupl
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "2"}
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared |= {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # four threads may have fewer cores
     started = [workshop.start("ddp.py", **shared | {"RANK": r} | (first or {} if r == "0" else {})) for r in "01"]
     ended = [workshop.ended(process) for process in started]
     assert [rank.code for rank in ended] == [0, 0], [rank.err for rank in ended]
@@ -105,6 +106,23 @@ def test_a_rank_that_does_not_install_is_missed(workshop: Any) -> None:
     assert b["reports"][0]["hits"] == 0
 
 
+@pytest.mark.parametrize(
+    "order", ["kernels.install()\n{}", pytest.param("{}kernels.install()\n", marks=pytest.mark.slow)]
+)
+def test_a_group_whose_store_does_not_answer_runs_stock_and_says_so(workshop: Any, order: str) -> None:
+    start = "dist.init_process_group('fake', store=dist.Store(), rank=0, world_size=2)\n"
+    show = "torch.linalg.qr(torch.ones(40, 64, 64))\nprint(json.dumps(vars(kernels.report()[0])))\n"
+    fake = "import torch.testing._internal.distributed.fake_pg\n"  # registers that backend: ranks that are not there
+    workshop.write("fake.py", LOOP + fake + order.format(start) + show)
+    ended = workshop.python("fake.py", RANK="0")
+    assert ended.code == 0, ended.err
+    report = json.loads(ended.out)
+    assert (report["hits"], report["fallbacks"]) == (0, {"ranks do not agree": 1})
+    assert ended.said == [
+        "no store answers in this process group, so that the ranks cannot compare their swaps: all run stock"
+    ]
+
+
 @pytest.mark.slow
 def test_a_late_rank_does_not_decide_otherwise(workshop: Any) -> None:
     body = (
@@ -119,9 +137,10 @@ def test_a_late_rank_does_not_decide_otherwise(workshop: Any) -> None:
         "    dist.barrier()\n"
         "done(weights=train())\n"
     )
-    (a, b), _ = ranks(workshop, body)
+    (a, b), said = ranks(workshop, body)
     assert a["weights"] == b["weights"]
     assert [rank["reports"][0]["hits"] for rank in (a, b)] == [0, 0]
+    assert said == ["a rank did not come within 1 s to compare its swaps: all run stock"]
 
 
 @pytest.mark.slow
