@@ -28,7 +28,7 @@ INCLUDED: Final = {"qr": SWAPS}
 @dataclass(frozen=True)
 class Loaded:
     swaps: tuple[Swap, ...] = ()
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[Entry, ...] = ()
     refused: tuple[str, ...] = ()  # a sentence each
 
 
@@ -50,7 +50,7 @@ def load(path: Path) -> Loaded:
         try:
             source = checked(entry, path, accepted)
             if entry.kind == "adapter":
-                adapters.append(entry.name)
+                adapters.append(entry)
             else:
                 swaps[entry.name] = tuple(free(of_entry(entry, path, source), swaps))
         except (Refused, Unusable) as reason:
@@ -84,18 +84,20 @@ def checked(entry: Entry, path: Path, accepted: frozenset[str]) -> bytes:
 
 
 def of_entry(entry: Entry, path: Path, source: bytes) -> Iterator[Swap]:
-    """On the device that it was judged on. Raises Refused and Unusable."""
-    keys = (entry.device.upper(),) if entry.device else KEYS
+    """Raises Refused and Unusable."""
     if entry.kind == "candidate":
-        found: tuple[Swap, ...] = (swap_of(entry, source, candidate_file(path, entry.sha256)),)
+        yield placed(swap_of(entry, source, candidate_file(path, entry.sha256)), entry)
     elif entry.name in INCLUDED:
-        found = INCLUDED[entry.name]
+        yield from (placed(swap, entry) for swap in INCLUDED[entry.name])
     else:
         raise Refused(f"qrprof has no kernels of that name; it has {', '.join(INCLUDED)}")
+
+
+def placed(swap: Swap, entry: Entry) -> Swap:
+    """On the device that the entry was judged on, and on no other GPU than that one."""
+    made = replace(swap, name=entry.name, keys=(entry.device.upper(),) if entry.device else KEYS)
     bound = entry.device == "cuda" and entry.machine
-    for swap in found:
-        made = replace(swap, name=entry.name, keys=keys)
-        yield replace(made, decline=on_its_gpu(made, entry.machine)) if bound else made
+    return replace(made, decline=on_its_gpu(made, entry.machine)) if bound else made
 
 
 def on_its_gpu(swap: Swap, machine: str) -> Any:

@@ -1,18 +1,26 @@
 """SOAP's adapter: the package's training to the last bit, in fewer calls, and stock again once it is taken off."""
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
 from conftest import Workshop
+from run_swaps import INCLUDED, accept
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from qrprof.kernels import adapters, replicas
+from qrprof import kernels
+from qrprof.kernels import adapters, replicas, swap
 from qrprof.kernels.adapters import soap
+from qrprof.kernels.guard import Guard
+from qrprof.kernels.loading import load, placed
 from qrprof.kernels.modes import Mode
+from qrprof.kernels.sources import own_sha256
+from qrprof.kernels.swapfile import Entry
 from qrprof.profiler.errors import QrprofError
 
 SOAP: Any = pytest.importorskip("pytorch_optimizer").SOAP
@@ -224,6 +232,65 @@ def test_stock_serves(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert on.guards[0].report().fallbacks == reasons.get(reason, {})
 
 
+def accepted_on(device: Literal["cpu", "cuda"], machine: str) -> Entry:
+    return replace(INCLUDED, name="soap", kind="adapter", sha256=own_sha256("adapter", "soap"), device=device,
+                   machine=machine)  # fmt: skip
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("QRPROF_CONFIG", str(tmp_path / "config"))
+    yield tmp_path
+    kernels.uninstall()
+
+
+@pytest.mark.parametrize(("device", "served"), [("cpu", 2), ("cuda", 0)])
+def test_it_serves_the_device_that_it_was_accepted_for(
+    device: Literal["cpu", "cuda"], served: int, loaded: Path
+) -> None:
+    training = Training({"precondition_frequency": 1})
+    stock = training.run(3)
+    kernels.install(accept(loaded, [accepted_on(device, "")]))
+    assert same(training.run(3), stock)
+    assert sum(one.hits for one in kernels.report() if one.key == "CPU") == served
+
+
+def test_on_another_gpu_than_it_was_accepted_for_stock_serves(
+    loaded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU B")
+    (entry,) = load(accept(loaded, [accepted_on("cuda", "GPU A")])).adapters
+    bound = placed(soap.QR, entry)
+    assert bound.keys == ("CUDA",)
+    for _ in range(2):
+        assert bound.decline(torch.ones(64, 64, 64)) == "another GPU"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "qrprof: swap soap is off: it was judged on GPU A, this is GPU B; judge it again"
+
+
+def test_an_install_that_fails_leaves_nothing(loaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: vars(SOAP)[name] for name in ("init_group", "get_orthogonal_matrix_qr")}
+    start, put, calls = torch.distributed.init_process_group, swap.put, list[object]()
+
+    def full(guard: Guard) -> object:
+        calls.append(guard)
+        if len(calls) == 2:
+            raise RuntimeError("no room for another library")
+        return put(guard)
+
+    path = accept(loaded, [INCLUDED, accepted_on("cpu", "")])
+    with monkeypatch.context() as broken:
+        broken.setattr(swap, "put", full)
+        with pytest.raises(RuntimeError, match="no room"):
+            kernels.install(path)
+    assert {name: vars(SOAP)[name] for name in before} == before
+    assert torch.distributed.init_process_group is start
+    assert "RegisterCPU" in repr(torch.library.get_kernel("aten::linalg_qr", "CPU"))
+    assert kernels.report() == []
+    kernels.install(path)
+    assert [one.name for one in kernels.report()] == ["qr"] * 3 + ["soap"]
+
+
 def test_in_shadow_the_training_is_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training({"precondition_frequency": 1})
     stock = training.run()
@@ -318,5 +385,18 @@ def test_another_package_of_that_name_runs_as_it_is(workshop: Workshop) -> None:
     workshop.write("other.py", script.replace("precondition_frequency=1", "lr=0.1"))
     ended = workshop.python("other.py")
     assert ended.out == "0\n"
+    (line,) = ended.said
+    assert line.startswith("adapter soap is off: pytorch_optimizer.optimizer.soap is not from ")
+
+
+def test_a_package_within_an_archive_runs_as_it_is(workshop: Workshop) -> None:
+    with zipfile.ZipFile(workshop.folder / "packages.zip", "w") as archive:
+        for name in ("pytorch_optimizer/__init__.py", "pytorch_optimizer/optimizer/__init__.py"):
+            archive.writestr(name, "")
+        archive.writestr("pytorch_optimizer/optimizer/soap.py", "from torch.optim import SGD as SOAP\n")
+    script = SCRIPT.format(import_it="from pytorch_optimizer.optimizer.soap import SOAP")
+    workshop.write("zipped.py", script.replace("precondition_frequency=1", "lr=0.1"))
+    ended = workshop.python("zipped.py", PYTHONPATH=str(workshop.folder / "packages.zip"))
+    assert (ended.out, ended.script_err) == ("0\n", "")
     (line,) = ended.said
     assert line.startswith("adapter soap is off: pytorch_optimizer.optimizer.soap is not from ")

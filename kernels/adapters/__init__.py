@@ -17,15 +17,16 @@ from qrprof.kernels.modes import Mode
 from qrprof.profiler.errors import Exit, QrprofError
 
 if TYPE_CHECKING:
-    from qrprof.kernels.guard import Guard
+    from qrprof.kernels.guard import Guard, Swap
     from qrprof.profiler.runinfo import RunInfo  # a program that runs with an adapter is to import no pydantic for it
 
 STANDARD: Final = Mode()
+Placing = Callable[["Swap"], "Swap"]  # what it gives serves only where it may
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """`module` is of this library, and has `attach(adapter, mode)`, which returns what is Attached."""
+    """`module` is of this library, and has `attach(adapter, mode, placing)`, which returns what is Attached."""
 
     name: str  # "soap"
     about: str
@@ -102,8 +103,10 @@ def source_file(adapter: Adapter) -> Path:
     return Path(str(distribution(adapter.package).locate_file(adapter.target.replace(".", "/") + ".py")))
 
 
-def install(name: str, mode: Mode = STANDARD) -> Attached:
-    """Attach the adapter once the program has imported what it adapts; `mode` says how batched calls are served.
+def install(name: str, mode: Mode = STANDARD, placing: Placing = lambda swap: swap) -> Attached:
+    """Attach the adapter once the program has imported what it adapts.
+
+    `mode` says how batched calls are served, `placing` where.
 
     Best called before the optimizer is made: a learning rate scheduler keeps the step that it finds. Raises QrprofError
     where the installed package is not one that the adapter knows: the program then runs as it is.
@@ -111,5 +114,5 @@ def install(name: str, mode: Mode = STANDARD) -> Attached:
     adapter = find(name)
     if why := unfit(adapter):
         raise QrprofError(f"adapter {name} is off: {why}", Exit.REFUSED)
-    attach: Callable[[Adapter, Mode], Attached] = importlib.import_module(adapter.module).attach
-    return attach(adapter, mode)
+    attach: Callable[[Adapter, Mode, Placing], Attached] = importlib.import_module(adapter.module).attach
+    return attach(adapter, mode, placing)

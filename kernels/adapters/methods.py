@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from qrprof.kernels.adapters import Adapter, source_file
@@ -44,7 +45,7 @@ def replace(adapter: Adapter, wraps: Mapping[str, Wrap]) -> Undo:
     """Raises QrprofError where the imported module is another file's, or something else has replaced a method."""
     module = sys.modules[adapter.target]
     file = source_file(adapter)
-    if not os.path.samefile(module.__file__ or "", file):
+    if not same_file(module.__file__ or "", file):
         raise QrprofError(f"adapter {adapter.name} is off: {adapter.target} is not from {file}", Exit.REFUSED)
     of = getattr(module, adapter.optimizer)
     before = {name: bare(of, name) for name in wraps}
@@ -63,6 +64,14 @@ def replace(adapter: Adapter, wraps: Mapping[str, Wrap]) -> Undo:
                 put(of, name, before[name])
 
     return undo
+
+
+def same_file(one: str, other: Path) -> bool:
+    """A module may come from no file, or from within an archive."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def origins(method: Method | None) -> Iterator[str]:

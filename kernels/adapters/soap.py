@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from qrprof.kernels.adapters import Adapter, Attached
+from qrprof.kernels.adapters import Adapter, Attached, Placing
 from qrprof.kernels.adapters.methods import Method, when_imported
 from qrprof.kernels.guard import Guard, Swap
 from qrprof.kernels.modes import Mode
@@ -40,10 +40,10 @@ def one_by_one(A: Tensor) -> tuple[Tensor, Tensor]:
 QR: Final = Swap("linalg_qr", swaps.qr, swaps.decline_qr, postcheck.qr, one_by_one, name="soap")
 
 
-def attach(adapter: Adapter, mode: Mode) -> Attached:
+def attach(adapter: Adapter, mode: Mode, placing: Placing) -> Attached:
     """Group the refreshes of every SOAP, from the import of its module on."""
-    devices = ("cpu", "cuda") if torch.version.cuda else ("cpu",)
-    guards = {device: Guard(QR, device.upper(), mode) for device in devices}
+    swap = placing(QR)
+    guards = {key.lower(): Guard(swap, key, mode) for key in swap.keys if key == "CPU" or torch.version.cuda}
 
     def step(of: type, own: Method) -> Method:
         @functools.wraps(own)

@@ -19,7 +19,7 @@ def write(path: Path) -> None:
     record = {
         "schema": SCHEMA,
         "refused": loaded.refused,
-        "adapters": loaded.adapters,
+        "adapters": [entry.name for entry in loaded.adapters],
         "swaps": [asdict(one) for one in swap.report()],
     }
     try:

@@ -82,7 +82,7 @@ def swaps() -> Swaps:
     served = [
         Served(one.op, one.key, one.hits, one.fallbacks, one.checked, one.failed, one.errors) for one in swap.report()
     ]
-    return Swaps(tuple(served), loaded.adapters, loaded.refused)
+    return Swaps(tuple(served), tuple(entry.name for entry in loaded.adapters), loaded.refused)
 
 
 def held() -> int:
