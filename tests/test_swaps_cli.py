@@ -5,18 +5,20 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gate_cases import FAILED
-from swap_cases import SOURCE, TASK, accepted, loaded, now, verdict_on, verified, workplace
+from swap_cases import SOURCE, TASK, accepted, by, loaded, now, verdict_on, verified, workplace
 
 from qrprof.kernels import trust
 from qrprof.kernels.swapfile import candidate_file
 from qrprof.planner.gate import task_store
 from qrprof.planner.gate.records import Verdict
 from qrprof.planner.ledger import opened
+from qrprof.planner.swaps import store
 from qrprof.planner.swaps.publish import swaps_file
 from qrprof.tui.cli import run
 
@@ -184,6 +186,23 @@ def test_a_verdict_of_another_torch_is_judged_again(root: Path, gate: list[str])
     life = now(root, kept.name).changes
     assert [one.state for one in life] == ["verified", "verified", "accepted"]
     assert life[-1].verdict == "judged-1"
+    assert loaded(root) == [kept.name]
+
+
+def test_what_someone_else_accepted_against_the_evidence_is_judged_and_accepted_anew(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: list[str]
+) -> None:
+    kept = verified(root)
+    with opened(root) as connection:  # it came without a verdict
+        found = replace(kept.swap, entry=replace(kept.swap.entry, verdict="")) if kept.swap.entry else kept.swap
+        store.change(connection, [(replace(kept, swap=found), by(root).change("proposed", "imported"))])
+    assert run(["swaps", "accept", "_softmax", "--yes", "--override", "I know better"]) == 0
+    monkeypatch.setenv("QRPROF_CONFIG", str(tmp_path / "mine"))
+    assert run(["swaps", "accept", "_softmax", "--yes"]) == 0
+    assert gate == [SOURCE]
+    last = now(root, kept.name)
+    assert (last.state, last.changes[-1].verdict, last.swap.verdict) == ("accepted", "judged-1", "judged-1")
+    assert last.changes[-1].override == ""
     assert loaded(root) == [kept.name]
 
 

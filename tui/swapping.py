@@ -203,7 +203,9 @@ def judged_swap(by: Deciding, swap: Proposal, kept: Kept) -> KeptSwap:
     state: State = "verified" if verdict.outcome == "PASS" else "proposed"
     change = by.change(state, f"the gate: {verdict.outcome}: {why(verdict)}", verdict.id)
     with opened(by.root) as connection:
-        return store.propose(connection, found, None, change)
+        known = store.propose(connection, found, None, change)
+    # What was accepted stays in the ledger as it was, until it is accepted anew by this verdict.
+    return replace(known, swap=found) if known.state == "accepted" else known
 
 
 # --- what it promises, and what is left
