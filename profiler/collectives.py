@@ -47,7 +47,8 @@ class Collectives:
     """`members` has a row for each collective and (rank, device) that takes part in it, with the columns collective (a
     number), step, weight (of the step), lane (number of the communication stream on its device, from 1), name, rank,
     device, item (of the rank's device work; on a host its row), start and end (ns, on the common clock), and wait_ns
-    (its duration beyond the shortest, which is the transfer itself).
+    (its duration beyond the shortest, which is the transfer itself). Who waits in two at once waits once: that counts
+    for the one that began first.
     """
 
     members: pd.DataFrame
@@ -59,19 +60,20 @@ class Collectives:
 
         collective, step, weight, lane, name, start, members, latency_ns (the shortest duration), skew_ns (from the
         first to the last arrival), wait_ns (of all members), early_ns (how much earlier it could begin if the last came
-        with the next to last), last_rank, last_device.
+        with the next to last; of two at once, counted for one), last_rank, last_device.
         """
         rows = self.members.sort_values(["collective", "start", *MEMBER])
         groups = rows.assign(ns=rows["end"] - rows["start"]).groupby("collective")
         last = groups.tail(1).set_index("collective")
         first, before = groups["start"].min(), groups.nth(-2).set_index("collective")["start"]
+        ahead = last.assign(start=before, end=last["start"])  # of the last member, all others had come
         table = last[["step", "weight", "lane", "name"]].assign(
             start=first,
             members=groups.size(),
             latency_ns=groups["ns"].min(),
             skew_ns=last["start"] - first,
             wait_ns=groups["wait_ns"].sum(),
-            early_ns=last["start"] - before,
+            early_ns=once(ahead),
             last_rank=last["rank"],
             last_device=last["device"],
         )
@@ -139,8 +141,16 @@ def match(found: Mapping[int, pd.DataFrame]) -> Collectives:
         frame = frame[:0]
     frame = frame[frame["collective"].map(overlaps(frame)).to_numpy(dtype=bool)]
     durations = frame["end"] - frame["start"]
-    waits = durations - durations.groupby(frame["collective"]).transform("min")
+    waits = once(frame.assign(end=frame["end"] - durations.groupby(frame["collective"]).transform("min")))
     return Collectives(frame.assign(wait_ns=waits)[MEMBERS].reset_index(drop=True), clock, total - len(frame))
+
+
+def once(frame: pd.DataFrame) -> "pd.Series[int]":
+    """ns from start to end of each row, without what an earlier row of the same member holds already."""
+    rows = frame.sort_values("start", kind="stable")
+    until = rows.groupby(MEMBER)["end"].cummax()
+    held = until.groupby([rows[column] for column in MEMBER]).shift(fill_value=np.iinfo(np.int64).min)
+    return (rows["end"] - rows["start"].clip(lower=held)).clip(lower=0)
 
 
 def overlaps(frame: pd.DataFrame) -> "pd.Series[bool]":

@@ -133,6 +133,23 @@ def test_ranks_without_a_device_communicate_on_the_host(build: Any) -> None:
     assert waits(found) == {0: 200, 1: 0}
 
 
+def test_who_waits_in_two_collectives_at_once_waits_once(build: Any) -> None:
+    """Rank 0 waits 100..400 and 150..450 for rank 1; the transfers take 100 and 110."""
+
+    def rank(*begins: int) -> Trace:
+        rows = [build.mark(0, 0), build.mark(1, 1000)]
+        notes = [
+            build.note("gloo:all_reduce", begin, end, 2 + end) for begin, end in zip(begins, (500, 560), strict=True)
+        ]
+        return replace(Trace.from_rows([*rows, *notes]), base_ns=WALL)
+
+    found = ranks({0: rank(100, 150), 1: rank(400, 450)})
+    assert found.collectives.table()["wait_ns"].tolist() == [300, 50]
+    assert found.collectives.table()["skew_ns"].tolist() == [300, 300]
+    assert waits(found) == {0: 350, 1: 0}
+    assert (found.arrivals[0].rank, found.arrivals[0].caused_ns, found.arrivals[0].early_ns) == (1, 350, 350)
+
+
 # --- collectives
 
 
