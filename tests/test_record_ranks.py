@@ -1,8 +1,11 @@
 """Several ranks under torchrun: one run folder, the same steps on each rank, and no rank left waiting."""
 
+import json
 import socket
 import sys
 from typing import Any
+
+import pytest
 
 DDP = """\
 import itertools
@@ -56,6 +59,26 @@ def test_ranks_share_a_run_and_record_the_same_steps(workshop: Any) -> None:
     assert [block.first_step for block in runs[0].unprofiled] == [block.first_step for block in runs[1].unprofiled]
     assert [number for number, _ in traces[0].marks()] == [number for number, _ in traces[1].marks()]
     assert ended.said == ["recorded 10 steps of ddp.py; the script goes on; see `qrprof rank`"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_slow_is_named_and_what_the_others_wait(
+    workshop: Any, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = "import time\nquick = step\ndef step():\n    if rank == 1: time.sleep(0.1)\n    quick()\n"
+    assert torchrun(workshop, slow + "train(60)\n" + END).code == 0
+    monkeypatch.chdir(workshop.folder)
+    code, out, _ = call("ranks", "--json")
+    found = json.loads(out)
+    waiting, late = found["ranks"]
+    assert (code, found["straggler"]["rank"], len(found["collectives"])) == (0, 1, 10)
+    assert late["caused_ms"] > 0.9 * found["wait_ms"]
+    assert waiting["exposed_ms"] > 0.5 * waiting["step_ms"]  # gloo, beside nothing
+    assert late["exposed_ms"] < 0.5 * late["step_ms"]
+    assert "straggler  rank 1 causes " in call("ranks")[1]
+    code, _, err = call("whatif", "--all-ranks", "--set", "addmm@1=0")
+    assert code == 1
+    assert "are withheld: its ranks communicate on the host, where no trace shows what waits for a collective" in err
 
 
 def test_a_failing_rank_fails_the_launch(workshop: Any) -> None:
