@@ -6,6 +6,7 @@ import pytest
 from verify_cases import CASES, QR, SOFTMAX, SOFTMAX_BACKWARD, Accepted, accepted
 
 from qrprof.planner.verify import verify as verifying
+from qrprof.planner.verify.processes import Leg, Program, run
 from qrprof.planner.verify.records import Kind, Verification
 
 pytestmark = pytest.mark.slow  # each starts the program several times
@@ -149,6 +150,30 @@ def test_a_slower_swap_is_refused(tmp_path: Path) -> None:
     found = refused(accepted(tmp_path, (QR, SLOW)), "slower")
     assert found.equivalence is not None
     assert found.equivalence.findings == ()
+
+
+CHANGING = """
+import torch
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    print(model[1].running_mean.tolist())
+    optimizer.zero_grad()
+    model(torch.randn(32, 8)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_steps_that_begin_alike_begin_with_the_stock_program_s_buffers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CHANGING)
+    watch = {"kind": "train", "folder": str(tmp_path), "forced": 2, "steps": 6}
+    moved = {"rounding": {"ops": ["addmm"], "seed": 0}}
+    legs = [Leg("stock", None, {**watch, "leads": True}), Leg("moved", None, {**watch, **moved, "leads": False})]
+    program = Program(str(tmp_path / "train.py"), (), module=False)
+    assert [run(program, leg, tmp_path).code for leg in legs] == [0, 0]
+    stock, other = ((tmp_path / f"{leg.name}.stdout").read_text().splitlines() for leg in legs)
+    assert [one == another for one, another in zip(stock, other, strict=True)] == [True] * 4 + [False] * 2
 
 
 def test_a_program_that_cannot_bear_a_rounding_is_not_compared(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a watched process keeps of a step, goes back to, and writes down; and inputs moved by one rounding."""
 
+import math
 import random
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qrprof.kernels.running import snapshot, watched
-from qrprof.kernels.running.following import names_of, watch_losses
+from qrprof.kernels.running.following import holders, names_of, watch_losses
 from qrprof.kernels.running.rounding import rounded
 from qrprof.kernels.running.training import most_resident
 from qrprof.kernels.running.watched import Apart, Machine, Parameter, Served, Step, Swaps, Timed, Trained
@@ -90,6 +91,44 @@ def test_a_state_of_another_form_is_infinitely_far_and_left_alone(tmp_path: Path
     assert "exp_avg" not in optimizer.state[p]
 
 
+def test_buffers_are_put_back_in_place(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    model.register_buffer("constant", torch.ones(1).expand(3))  # cannot be written
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step(model, optimizer)
+    (root,) = modules = holders(list(model.parameters()))
+    assert root is model
+    snapshot.save(tmp_path / "0.pt", snapshot.taken(optimizer, [None] * 4, modules))
+    before, memory = [b.clone() for b in model.buffers()], [b.data_ptr() for b in model.buffers()]
+    step(model, optimizer)
+    assert not all(map(torch.equal, model.buffers(), before))
+    snapshot.restore(optimizer, snapshot.load(tmp_path / "0.pt"), modules)
+    assert all(map(torch.equal, model.buffers(), before))
+    assert [b.data_ptr() for b in model.buffers()] == memory
+
+
+def test_complex_parameters_are_compared_whole() -> None:
+    one = torch.tensor([3 + 4j, 1j])
+    assert snapshot.norm(one) == pytest.approx(26**0.5)
+    assert snapshot.distance(one, one + 2j) == pytest.approx(8**0.5)
+    assert snapshot.distance(one, one.clone()) == 0
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_what_is_not_finite_in_the_same_way_is_nothing_apart(value: float) -> None:
+    one = torch.tensor([1.0, value])
+    assert snapshot.distance(one, one.clone()) == 0
+    assert not math.isfinite(snapshot.distance(one, torch.tensor([1.0, 2.0])))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_state_that_is_no_number_outweighs_all_others(order: int) -> None:
+    stock = [torch.ones(2), torch.ones(3)][::order]
+    own = [torch.full((2,), math.nan), torch.full((3,), 1.5)][::order]
+    assert math.isnan(snapshot.furthest(own, stock))
+
+
 def test_the_hash_of_random_generators_tells_one_draw() -> None:
     before = snapshot.random_hash()
     assert snapshot.random_hash() == before
@@ -102,7 +141,8 @@ def test_the_hash_of_random_generators_tells_one_draw() -> None:
 def test_parameters_are_named_as_their_outermost_module_names_them() -> None:
     model, _ = trained()
     loose = torch.nn.Parameter(torch.zeros(2))
-    assert names_of([*model.parameters(), loose]) == ("0.weight", "0.bias", "1.weight", "1.bias", "parameter 4")
+    parameters = [*model.parameters(), loose]
+    assert names_of(parameters, holders(parameters)) == ("0.weight", "0.bias", "1.weight", "1.bias", "parameter 4")
 
 
 def test_numbers_that_backward_is_called_on_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +167,15 @@ def test_inputs_are_moved_by_one_rounding_at_most(values: list[float], dtype: st
     most = 1.5 * torch.finfo(x.dtype).eps * x.abs() + torch.finfo(x.dtype).tiny  # the product is rounded too
     assert bool(((moved - x).abs() <= most).all())
     assert moved.dtype == x.dtype
+
+
+def test_complex_inputs_move_by_both_parts() -> None:
+    x = torch.full((100, 3), 1 + 1j).T
+    moved = rounded(x, torch.Generator().manual_seed(0))
+    eps = torch.finfo(torch.float32).eps
+    off = torch.view_as_real(moved - x).flatten(0, 1)
+    assert {tuple(one) for one in off.tolist()} == {(a, b) for a in (-eps, 0, eps) for b in (-eps, 0, eps)}
+    assert (moved.stride(), moved.dtype) == (x.stride(), x.dtype)
 
 
 def test_inputs_move_up_down_and_not_at_all() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from qrprof.kernels.running import snapshot
-from qrprof.kernels.running.snapshot import norm, parameters_of
+from qrprof.kernels.running.snapshot import distance, norm, parameters_of
 from qrprof.kernels.running.training import ending, guarded, machine, peak, swaps
 from qrprof.kernels.running.watched import Apart, Parameter, Step, Trained
 from qrprof.profiler.recording.clock import uses_device
@@ -46,6 +46,7 @@ class Before:
 class Seen:
     names: list[tuple[str, ...]] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
+    modules: list[list[torch.nn.Module]] = field(default_factory=list)  # by optimizer: those that hold its parameters
     steps: list[Step] = field(default_factory=list)
     losses: list[Tensor] = field(default_factory=list)  # of the step under way
     before: Before | None = None
@@ -114,14 +115,14 @@ def stepped(optimizer: Any, seen: Seen, task: Task) -> None:
     seen.before = None
     if uses_device():
         torch.cuda.synchronize()
-    ended_ns, number = time.perf_counter_ns(), len(seen.steps)
-    file = task.folder / f"{number}.pt"
-    stock = None if task.leads or number > task.forced or not file.exists() else snapshot.load(file)
-    own = snapshot.taken(optimizer, before.gradients)
+    ended_ns, number, which = time.perf_counter_ns(), len(seen.steps), index_of(optimizer, seen)
+    modules = seen.modules[which]
+    own = snapshot.taken(optimizer, before.gradients, modules)
+    stock = None if task.leads else snapshot_of(number, own, task)
     apart = snapshot.apart(own, stock) if stock and number else None  # the first step began wherever it did
     seen.steps.append(
         Step(
-            optimizer=index_of(optimizer, seen),
+            optimizer=which,
             loss=sum(float(loss) for loss in seen.losses) if seen.losses else None,
             ns=ended_ns - seen.began_ns,
             random=snapshot.random_hash(),
@@ -131,14 +132,32 @@ def stepped(optimizer: Any, seen: Seen, task: Task) -> None:
     )
     seen.losses.clear()
     if stock:
-        snapshot.restore(optimizer, stock)
-    elif task.leads and number <= task.forced and room_for(own, task.folder):
-        snapshot.save(file, own)
+        snapshot.restore(optimizer, stock, modules)
+    elif task.leads:
+        leave_snapshot(number, own, task)
     seen.began_ns = time.perf_counter_ns()
 
 
+def snapshot_of(number: int, own: snapshot.Snapshot, task: Task) -> snapshot.Snapshot | None:
+    """What the leader left after its step `number`, if it is of the same parameters."""
+    file = file_of(number, task)
+    stock = snapshot.load(file) if file.exists() else None
+    return stock if stock and snapshot.alike(own["parameters"], stock["parameters"]) else None
+
+
+def leave_snapshot(number: int, own: snapshot.Snapshot, task: Task) -> None:
+    """None after one for which there was no room: what follows would not begin alike."""
+    before = number == 0 or file_of(number - 1, task).exists()
+    if before and number <= task.forced and room_for(own, task.folder):
+        snapshot.save(file_of(number, task), own)
+
+
+def file_of(number: int, task: Task) -> Path:
+    return task.folder / f"{number}.pt"
+
+
 def room_for(own: snapshot.Snapshot, folder: Path) -> bool:
-    tensors: Iterable[Tensor | None] = chain(own["parameters"], own["gradients"], *own["states"])
+    tensors: Iterable[Tensor | None] = chain(own["parameters"], own["gradients"], own["buffers"], *own["states"])
     size = sum(t.numel() * t.element_size() for t in tensors if t is not None)
     return shutil.disk_usage(folder).free > SPARE * size
 
@@ -148,7 +167,7 @@ def measured(parameters: list[Tensor], before: Before, apart: list[Apart] | None
         Parameter(
             dtype=None if gradient is None else str(gradient.dtype).removeprefix("torch."),
             gradient=norm(gradient),
-            update=norm(p.detach().double() - weight.double()),
+            update=distance(p, weight),
             weight=norm(weight),
             apart=apart[i] if apart else None,
         )
@@ -156,7 +175,7 @@ def measured(parameters: list[Tensor], before: Before, apart: list[Apart] | None
     )
 
 
-# --- names
+# --- modules and names
 
 
 def index_of(optimizer: Any, seen: Seen) -> int:
@@ -164,16 +183,29 @@ def index_of(optimizer: Any, seen: Seen) -> int:
         if known is optimizer:
             return i
     seen.optimizers.append(optimizer)
-    seen.names.append(names_of(parameters_of(optimizer)))
+    parameters = parameters_of(optimizer)
+    seen.modules.append(holders(parameters))
+    seen.names.append(names_of(parameters, seen.modules[-1]))
     return len(seen.optimizers) - 1
 
 
-def names_of(parameters: list[Tensor]) -> tuple[str, ...]:
-    """As the outermost module that holds them names them; a number where none does."""
+def holders(parameters: Iterable[Tensor]) -> list[torch.nn.Module]:
+    """The outermost modules that hold these parameters, in their order."""
     import gc
 
     # By type: to ask a proxy for its class may raise, and may import what it stands for.
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
     inner = {id(child) for module in modules for child in module.children()}
-    known = {id(p): name for module in modules if id(module) not in inner for name, p in module.named_parameters()}
+    places = {id(p): i for i, p in enumerate(parameters)}
+    found = [
+        (min(held), number, module)
+        for number, module in enumerate(modules)
+        if id(module) not in inner and (held := [places[id(p)] for p in module.parameters() if id(p) in places])
+    ]
+    return [module for *_, module in sorted(found, key=lambda one: one[:2])]
+
+
+def names_of(parameters: Iterable[Tensor], modules: Iterable[torch.nn.Module]) -> tuple[str, ...]:
+    """As these modules name them; a number where none does."""
+    known = {id(p): name for module in modules for name, p in module.named_parameters()}
     return tuple(known.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))

@@ -26,7 +26,7 @@ def install(ops: Sequence[str], seed: int) -> None:
     def moved(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return type(value)(map(moved, value))
-        if not isinstance(value, Tensor) or not value.is_floating_point():
+        if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
             return value
         if value.device not in generators:
             generators[value.device] = torch.Generator(value.device).manual_seed(seed)
@@ -37,6 +37,8 @@ def install(ops: Sequence[str], seed: int) -> None:
 
 
 def rounded(x: Tensor, generator: torch.Generator) -> Tensor:
+    if x.is_complex():
+        return torch.view_as_complex(rounded(torch.view_as_real(x.resolve_conj()), generator))
     d = torch.randint(-1, 2, x.shape, generator=generator, device=x.device).to(x.dtype)
     return x * (1 + d * torch.finfo(x.dtype).eps)
 

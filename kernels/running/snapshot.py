@@ -1,9 +1,11 @@
-"""What a step leaves, to be kept, compared and restored: parameters, gradients, optimizer state, random generators."""
+"""What a step leaves, to be kept, compared, put back: parameters, gradients, optimizer state, buffers, random state."""
 
 import hashlib
+import math
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +31,22 @@ def state_of(optimizer: torch.optim.Optimizer, p: Tensor) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(named) if isinstance(leaf, Tensor)]
 
 
-def taken(optimizer: torch.optim.Optimizer, gradients: Sequence[Tensor | None]) -> Snapshot:
-    """Of an optimizer after its step; `gradients` are those before it."""
+def buffers_of(modules: Iterable[torch.nn.Module]) -> list[Tensor]:
+    """Those that hold numbers: such as the running means of a batch norm."""
+    found = chain.from_iterable(module.buffers() for module in modules)
+    return [buffer for buffer in found if not buffer.is_meta and buffer.layout is torch.strided]
+
+
+def taken(
+    optimizer: torch.optim.Optimizer, gradients: Sequence[Tensor | None], modules: Iterable[torch.nn.Module] = ()
+) -> Snapshot:
+    """Of an optimizer after its step; `gradients` are those before it, `modules` those that hold its parameters."""
     parameters = parameters_of(optimizer)
     return {
         "parameters": [p.detach() for p in parameters],
         "gradients": list(gradients),
         "states": [state_of(optimizer, p) for p in parameters],
+        "buffers": buffers_of(modules),
         "random": generators(),
     }
 
@@ -68,7 +79,8 @@ def furthest(own: Sequence[Tensor], stock: Sequence[Tensor]) -> float:
     if not alike(own, stock):
         return float("inf")
     found = [(distance(one, other), norm(other)) for one, other in zip(own, stock, strict=True)]
-    return max((off / size if size else float("inf") for off, size in found if off), default=0.0)
+    fractions = (off / size if size else math.inf for off, size in found if off)
+    return max(fractions, key=lambda off: math.inf if math.isnan(off) else off, default=0.0)
 
 
 def alike(own: Sequence[Tensor], stock: Sequence[Tensor]) -> bool:
@@ -76,28 +88,40 @@ def alike(own: Sequence[Tensor], stock: Sequence[Tensor]) -> bool:
 
 
 def distance(one: Tensor | None, other: Tensor | None) -> float:
+    """Of numbers; what is not finite in the same way in both is nothing apart."""
     if one is None or other is None:
         return norm(one if other is None else other)
-    if not one.is_floating_point():
-        return 0.0 if torch.equal(one.cpu(), other.cpu()) else float("inf")
-    return norm(one.detach().double() - other.to(one.device).double())
+    if not (one.is_floating_point() or one.is_complex()):
+        return 0.0 if torch.equal(one.cpu(), other.cpu()) else math.inf
+    mine, theirs = wide(one), wide(other.to(one.device))
+    same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+    return norm((mine - theirs).masked_fill(same, 0))
 
 
 def norm(x: Tensor | None) -> float:
-    return 0.0 if x is None else float(torch.linalg.vector_norm(x.detach().double()))
+    return 0.0 if x is None else float(torch.linalg.vector_norm(wide(x)))
+
+
+def wide(x: Tensor) -> Tensor:
+    return x.detach().to(torch.complex128 if x.is_complex() else torch.float64)
 
 
 @torch.no_grad()
-def restore(optimizer: torch.optim.Optimizer, snapshot: Snapshot) -> None:
-    """Put parameters, state and generators where the snapshot has them, in place: graphs may know their memory.
+def restore(optimizer: torch.optim.Optimizer, snapshot: Snapshot, modules: Iterable[torch.nn.Module] = ()) -> None:
+    """Put all where the snapshot has it, in place: graphs may know their memory.
 
-    A state of another form stays as it is; `apart` tells of it.
+    A state of another form stays as it is, which `apart` tells of; so do buffers.
     """
     for i, p in enumerate(parameters_of(optimizer)):
         p.copy_(snapshot["parameters"][i])
         own, stock = state_of(optimizer, p), snapshot["states"][i]
         if alike(own, stock):
             for mine, theirs in zip(own, stock, strict=True):
+                mine.copy_(theirs)
+    buffers = buffers_of(modules)
+    if alike(buffers, snapshot["buffers"]):
+        for mine, theirs in zip(buffers, snapshot["buffers"], strict=True):
+            if not torch.equal(mine.cpu(), theirs):  # constants may be views that cannot be written
                 mine.copy_(theirs)
     set_generators(snapshot["random"])
 
