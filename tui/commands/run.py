@@ -1,11 +1,10 @@
 """`qrprof run`: a person's own program with the swaps that they accepted."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 
@@ -16,7 +15,7 @@ from qrprof.kernels.running.launch import launched
 from qrprof.kernels.running.request import Request
 from qrprof.planner.swaps.publish import swaps_file
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.recording.launcher import launch_of
+from qrprof.profiler.recording.launcher import Launch, launch_of
 from qrprof.profiler.store import FOLDER
 from qrprof.tui import engagement
 from qrprof.tui.output import say, write_json
@@ -49,18 +48,20 @@ def command(
     """
     mode = mode_of(shadow, canary)
     swaps = accepted(Path.cwd())
-    first = launch_of(os.environ).rank == 0
-    if swaps is None and first:
+    launch = launch_of(os.environ)
+    if swaps is None and launch.rank == 0:
         say(f"no swap is accepted in {FOLDER}: {script} runs on stock kernels; see `qrprof swaps list`")
     with TemporaryDirectory(prefix="qrprof-run-") as folder:
         file = Path(folder, "report.json")
         request = Request(swaps=str(swaps) if swaps else None, mode=asdict(mode), report=str(file))
         code = launched(script, args, module, request)
         done = report.read(file)
-    if first and swaps is not None:
-        tell(done, full)
+    if swaps is not None:
+        for line in told(done, full, launch):
+            say(line)
     if as_json:
-        write_json(engagement.record(done, mode) | {"exit_code": code})
+        place = {"rank": launch.rank, "world_size": launch.world_size}
+        write_json(engagement.record(done, mode) | place | {"exit_code": code})
     return code
 
 
@@ -81,11 +82,18 @@ def accepted(root: Path) -> Path | None:
         return path if os.path.lexists(path) else None
 
 
-def tell(done: Mapping[str, Any] | None, full: bool) -> None:
-    if os.environ.get("QRPROF_SWAPS") == "off":
-        say("QRPROF_SWAPS=off: everything ran on stock kernels")
-    elif done is None:
-        say("what the swaps did is not known: the program ended without python's exit, or did not import torch")
-    else:
-        for line in engagement.paragraphs(done) if full else engagement.lines(done):
-            say(line)
+def told(done: engagement.Done | None, full: bool, launch: Launch) -> Iterator[str]:
+    """What the swaps did. Rank 0 speaks for all ranks, another one of what went wrong there; in full each does."""
+    if launch.rank == 0 and os.environ.get("QRPROF_SWAPS") == "off":
+        yield "QRPROF_SWAPS=off: everything ran on stock kernels"
+    elif launch.rank == 0 and done is None:
+        yield "what the swaps did is not known: the program ended without python's exit, or did not import torch"
+    elif done is not None:
+        whose = f"rank {launch.rank}: " if launch.rank or (full and launch.world_size > 1) else ""
+        lines = engagement.paragraphs(done) if full else engagement.lines(done if launch.rank == 0 else wrong(done))
+        yield from (whose + line for line in lines)
+
+
+def wrong(done: engagement.Done) -> engagement.Done:
+    """The swaps whose results or calls failed."""
+    return {**done, "swaps": [row for row in done["swaps"] if row["failed"] or row["errors"]]}
