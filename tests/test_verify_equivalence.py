@@ -125,6 +125,49 @@ def test_a_stock_program_that_diverges_proves_nothing(step: int, loss: float) ->
     assert (found.kind, found.text) == ("not repeatable", f"the stock program's loss in step {step} is {loss}")
 
 
+def losing(run_: Trained, steps: Sequence[int]) -> Trained:
+    """Whose loss is no number in these steps."""
+    made = [replace(step, loss=math.nan) if k in steps else step for k, step in enumerate(run_.steps)]
+    return replace(run_, steps=tuple(made))
+
+
+@pytest.mark.parametrize("which", [0, 4])
+def test_stock_runs_that_lose_their_numbers_by_rounding_excuse_that_a_swapped_one_drifts(which: int) -> None:
+    free = range(FORCED_STEPS + 2, FORCED_STEPS + FREE_STEPS + 1)
+    moved = [losing(one, free) if i == which else one for i, one in enumerate(MOVED)]
+    found = equivalence(STOCK, moved, run(SPREAD, drift=10 * DRIFT, hits=1))
+    assert found.findings == ()
+    assert found.amplified is not None
+    assert (found.amplified.loss, found.amplified.decides) == (math.inf, False)
+
+
+def test_stock_runs_that_lose_their_loss_in_steps_that_begin_alike_prove_nothing() -> None:
+    (found,) = equivalence(STOCK, [*MOVED[:4], losing(MOVED[4], [2])], run(SPREAD, hits=1)).findings
+    assert (found.kind, found.text) == (
+        "not repeatable",
+        "where inputs are moved by one rounding, the loss of step 2 is nan",
+    )
+
+
+def test_gradients_that_rounding_alone_makes_infinite_prove_nothing() -> None:
+    moved = [*MOVED[:4], at(lambda p: replace(p, gradient=math.inf), MOVED[4])]
+    (found,) = equivalence(STOCK, moved, run(SPREAD, hits=1)).findings
+    assert (found.kind, found.text) == (
+        "not repeatable",
+        "where inputs are moved by one rounding, gradients of the stock program are not finite",
+    )
+
+
+@pytest.mark.parametrize("which", [0, 4])
+def test_a_state_that_rounding_alone_makes_no_number_is_not_compared(which: int) -> None:
+    def lost(p: Parameter) -> Parameter:
+        return replace(p, apart=p.apart and replace(p.apart, update=math.nan, state=math.nan))
+
+    moved = [at(lost, one) if i == which else one for i, one in enumerate(MOVED)]
+    assert kinds(run(SPREAD, hits=1), spread=moved) == []
+    assert kinds(at(lambda p: replace(p, apart=Apart(1.0, 1.0, 1.0))), spread=moved) == ["gradient"]
+
+
 def test_random_numbers_drawn_by_a_swap_are_noticed() -> None:
     swapped = run(SPREAD, hits=1)
     steps = list(swapped.steps)
@@ -175,12 +218,28 @@ def test_steps_without_a_swapped_call_prove_nothing() -> None:
     assert kinds(idle) == ["not compared"]
 
 
-def test_a_run_that_ends_after_its_first_step_is_not_compared() -> None:
-    assert kinds(replace(run(hits=1), steps=STOCK.steps[:1])) == ["not compared"]
+def test_a_program_that_ends_after_its_first_step_is_not_compared() -> None:
+    def first(run_: Trained) -> Trained:
+        return replace(run_, steps=run_.steps[:1])
+
+    assert kinds(first(run(hits=1)), first(STOCK), list(map(first, MOVED))) == ["not compared"]
+
+
+def test_a_program_that_ends_sooner_with_the_swaps_is_a_failure() -> None:
+    (found,) = equivalence(STOCK, MOVED, replace(run(hits=1), steps=run(hits=1).steps[:3])).findings
+    assert (found.kind, found.text) == ("crashed", "with the swaps the program ends after 3 steps, stock 8")
+    sometimes = [replace(MOVED[0], steps=MOVED[0].steps[:6]), *MOVED[1:]]
+    assert kinds(replace(run(SPREAD, hits=1), steps=run(SPREAD, hits=1).steps[:7]), spread=sometimes) == []
 
 
 def test_other_parameters_with_the_swaps_are_a_failure() -> None:
     swapped = run(hits=1)
+    steps = tuple(replace(step, parameters=step.parameters[:1]) for step in swapped.steps)
+    assert kinds(replace(swapped, steps=steps)) == ["crashed"]
+
+
+def test_other_parameters_are_a_failure_also_where_no_step_began_alike() -> None:
+    swapped = run(leads=True, hits=1)
     steps = tuple(replace(step, parameters=step.parameters[:1]) for step in swapped.steps)
     assert kinds(replace(swapped, steps=steps)) == ["crashed"]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qrprof.kernels.running import snapshot, watched
+from qrprof.kernels.running import following, snapshot, watched
 from qrprof.kernels.running.following import holders, names_of, watch_losses
 from qrprof.kernels.running.rounding import rounded
 from qrprof.kernels.running.training import most_resident
@@ -209,3 +209,23 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
     code = "from qrprof.kernels.running.training import most_resident; print(most_resident())"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert 1 << 20 < int(said) < len(held) < most_resident()
+
+
+def test_no_snapshot_follows_one_for_which_there_was_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, optimizer = trained()
+    own = snapshot.taken(optimizer, [None] * 4)
+    task = following.Task(tmp_path / "record.json", tmp_path, leads=True, forced=4, steps=6)
+    for number in range(4):
+        monkeypatch.setattr(following, "room_for", lambda own, folder, room=number != 1: room)
+        following.leave_snapshot(number, own, task)
+    assert [path.name for path in tmp_path.iterdir()] == ["0.pt"]
+
+
+def test_a_snapshot_of_other_parameters_is_none(tmp_path: Path) -> None:
+    _, optimizer = trained()
+    task = following.Task(tmp_path / "record.json", tmp_path, leads=True, forced=4, steps=6)
+    own = snapshot.taken(optimizer, [None] * 4)
+    following.leave_snapshot(0, own, task)
+    assert following.snapshot_of(0, own, task) is not None
+    assert following.snapshot_of(0, own | {"parameters": own["parameters"][:3]}, task) is None
+    assert following.snapshot_of(1, own, task) is None

@@ -28,7 +28,13 @@ FREE: Final = 2.0
 AMPLIFIED: Final = 0.10
 ROUNDINGS: Final = 4  # to be off by as many is to be the same, whatever the spread
 SHOWN: Final = 3  # names of parameters in a sentence
-EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+EPS: Final = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "complex128": 2.0**-52,
+}
 COARSE: Final = EPS["float32"]  # of what has no dtype here
 
 
@@ -70,17 +76,21 @@ def is_forced(step: Step) -> bool:
 def incomparable(
     stock: Trained, spread: Sequence[Trained], swapped: Trained, steps: int, forced: Sequence[int]
 ) -> Finding | None:
+    if any(shape_of(run, steps) != shape_of(stock, steps) for run in spread):
+        return Finding("not repeatable", "stock runs differ in their optimizers or parameters")
+    if shape_of(swapped, steps) != shape_of(stock, steps):
+        return Finding("crashed", "with the swaps the program has other optimizers or parameters than without")
+    if not min(ends := [len(run.steps) for run in (stock, *spread)]) <= len(swapped.steps) <= max(ends):
+        return Finding("crashed", f"with the swaps the program ends after {len(swapped.steps)} steps, stock {ends[0]}")
     if not forced:
         why = "the program ends too soon" if steps < 2 else f"there is no room for snapshots in {gettempdir()}"
         return Finding("not compared", f"no step begins as the stock program's did: {why}")
     if lost := [k for k in range(forced[0], steps) if not math.isfinite(loss_of(stock, k))]:
         return Finding("not repeatable", f"the stock program's loss in step {lost[0]} is {loss_of(stock, lost[0])}")
-    if any(shape_of(run, steps) != shape_of(stock, steps) for run in spread):
-        return Finding("not repeatable", "stock runs differ in their optimizers or parameters")
+    if what := next(unbearable(stock, spread, forced), ""):
+        return Finding("not repeatable", f"where inputs are moved by one rounding, {what}")
     if any(run.steps[k].random != stock.steps[k].random for run in spread for k in forced):
         return Finding("not repeatable", "stock runs draw different random numbers in steps that begin alike")
-    if shape_of(swapped, steps) != shape_of(stock, steps):
-        return Finding("crashed", "with the swaps the program has other optimizers or parameters than without")
     if (moved := max(loss_spread([stock, *spread], forced))) > AMPLIFIED:
         return Finding(
             "not repeatable",
@@ -90,6 +100,14 @@ def incomparable(
     if swapped.swaps.hits and swapped.steps[forced[-1]].hits == swapped.steps[forced[0] - 1].hits:
         return Finding("not compared", f"no swapped call fell in the {len(forced)} compared steps; give more --steps")
     return None
+
+
+def unbearable(stock: Trained, spread: Iterable[Trained], forced: Sequence[int]) -> Iterator[str]:
+    """What rounding alone makes no numbers of, in steps that begin alike."""
+    for run in spread:
+        yield from (f"the loss of step {k} is {loss_of(run, k)}" for k in forced if not math.isfinite(loss_of(run, k)))
+        if any(one.kind == "not finite" for one in broken(stock, run, forced)):
+            yield "gradients of the stock program are not finite"
 
 
 def shape_of(run: Trained, steps: int) -> list[tuple[int, int]]:
@@ -200,7 +218,7 @@ def norm_spread(runs: Sequence[Trained], steps: Sequence[int]) -> dict[Of, float
         for i, theirs in enumerate(runs[0].steps[k].parameters):
             norms = [run.steps[k].parameters[i].update for run in runs]
             of = Of(runs[0].steps[k].optimizer, i)
-            widths[of] = max(widths.get(of, 0.0), fraction(max(norms) - min(norms), theirs.update))
+            widths[of] = max(widths.get(of, 0.0), fraction(width(norms), theirs.update))
     return widths
 
 
@@ -216,7 +234,7 @@ def loss_spread(runs: Sequence[Trained], steps: Sequence[int]) -> list[float]:
     widths: list[float] = []
     for k in steps:
         losses = [loss_of(run, k) for run in runs]
-        widths.append(max([fraction(max(losses) - min(losses), losses[0]), *widths[-1:]]))
+        widths.append(max([fraction(width(losses), losses[0]), *widths[-1:]]))
     return widths
 
 
@@ -257,14 +275,21 @@ def roundings(stock: Trained, steps: Sequence[int], measure: Measure) -> dict[Of
 
 
 def limits(spread: ByParameter, least: ByParameter, factor: float) -> dict[Of, float]:
-    middle = median(spread.values()) if spread else 0.0
-    return {of: factor * max(own, middle, least[of]) for of, own in spread.items()}
+    """What rounding alone makes no number of has none."""
+    known = {of: math.inf if math.isnan(own) else own for of, own in spread.items()}
+    middle = median(known.values()) if known else 0.0
+    return {of: factor * max(own, middle, least[of]) for of, own in known.items()}
+
+
+def width(values: Sequence[float]) -> float:
+    """The largest distance of two; infinite where one is not finite."""
+    return max(values) - min(values) if all(map(math.isfinite, values)) else math.inf
 
 
 def fraction(distance: float, of: float) -> float:
     """0 of nothing is 0; more than nothing of it is infinitely much."""
-    if distance == 0:
-        return 0.0
+    if distance == 0 or math.isinf(distance):
+        return distance
     return distance / abs(of) if of else math.inf
 
 
