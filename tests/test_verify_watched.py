@@ -15,7 +15,7 @@ from torch import Tensor
 from qrprof.kernels.running import following, snapshot, watched
 from qrprof.kernels.running.following import holders, names_of, watch_losses
 from qrprof.kernels.running.rounding import rounded
-from qrprof.kernels.running.training import most_resident
+from qrprof.kernels.running.training import guarded, most_resident
 from qrprof.kernels.running.watched import Apart, Machine, Parameter, Served, Step, Swaps, Timed, Trained
 
 
@@ -229,3 +229,12 @@ def test_a_snapshot_of_other_parameters_is_none(tmp_path: Path) -> None:
     assert following.snapshot_of(0, own, task) is not None
     assert following.snapshot_of(0, own | {"parameters": own["parameters"][:3]}, task) is None
     assert following.snapshot_of(1, own, task) is None
+
+
+def test_a_failure_of_the_device_while_we_watch_is_the_program_s(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
+        guarded(tmp_path / "record.json", fail)
+    assert list(tmp_path.iterdir()) == []

@@ -66,9 +66,16 @@ def ending(file: Path, record: Callable[[], watched.Trained | watched.Timed]) ->
 
 
 def guarded(file: Path, work: Callable[[], None]) -> None:
-    """Do work of ours within a step. Where it fails, the process ends, and says why in a file beside the record's."""
+    """Do work of ours within a step. Where it fails, the process ends, and says why in a file beside the record's.
+
+    A failure of the device is the program's: kernels run late, and we wait for them before it does.
+    """
+    import torch
+
     try:
         work()
+    except torch.AcceleratorError:
+        raise
     except Exception as error:  # noqa: BLE001 - the border between the script and us
         file.with_suffix(".error").write_text(f"{type(error).__name__}: {error}".partition("\n")[0], encoding="utf-8")
         leave(1)
