@@ -45,6 +45,7 @@ COMMUNICATION: Final = re.compile(
 )
 
 MARK_PREFIX: Final = "qrprof.step#"  # an annotation at the boundary *before* recorded step N
+GAUGE: Final = "qrprof.gauge"  # an annotation around calls whose time without the profiler is known
 
 CAUSES: Final = ("data", "sync", "copy", "alloc", "launch", "host")  # of idle time, first match wins
 CAUSE_LABELS: Final = {

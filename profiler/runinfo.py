@@ -78,6 +78,7 @@ class RunInfo(Record):
     unprofiled: list[Block]
     recorded: list[RecordedStep]
     linalg: list[LinalgCall]
+    gauge_ns: float | None = None  # what the calls in each GAUGE of the trace take without the profiler, together
     repeats: list[list[int]]  # --repeat: unprofiled step durations (ns) of each further run
     notes: list[str]  # what a reader of the figures must know
     trace: str  # file name beside this one

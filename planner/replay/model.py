@@ -14,6 +14,7 @@ from qrprof.profiler import units
 from qrprof.profiler.calibrate import HIGHEST, TOLERANCE, without_cost
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts
+from qrprof.profiler.gauge import segment_cost
 from qrprof.profiler.linalg import LINALG_DRIVERS, by_signature, row_signature
 from qrprof.profiler.nesting import Floats, Ints, Strings, pick
 from qrprof.profiler.runinfo import RunInfo
@@ -55,7 +56,7 @@ def model_of(facts: Facts, run: RunInfo | None = None) -> Model:
     known = np.full(len(graph.segments.row), np.nan)
     if run is not None and graph.explained is None:
         known = measured(graph, run)
-    return make_model(graph, run.step_ns() if run else None, known)
+    return make_model(graph, run.step_ns() if run else None, known, segment_cost(facts, run))
 
 
 def measured(graph: Graph, run: RunInfo) -> Floats:
@@ -76,11 +77,12 @@ def measured(graph: Graph, run: RunInfo) -> Floats:
     return known
 
 
-def make_model(graph: Graph, step_ns: float | None, known: Floats) -> Model:
+def make_model(graph: Graph, step_ns: float | None, known: Floats, gauged: float | None = None) -> Model:
     """Replay and calibrate a graph.
 
     `step_ns` is the mean unprofiled step; None: times stay as recorded. `known` are the times of segments that were
-    measured without the profiler, ns, and NaN for the others.
+    measured without the profiler, ns, and NaN for the others. `gauged` is the profiler's cost a segment, ns, where it
+    was measured.
     """
     own = graph.segments.ns
     plain = Model(graph, compile_steps(graph), own, 1.0, recorded_step(graph), 0.0, 0.0, None, None)
@@ -89,21 +91,22 @@ def make_model(graph: Graph, step_ns: float | None, known: Floats) -> Model:
     reason = _unfit(cover(graph.facts), plain)
     if step_ns is None or reason:
         return replace(plain, withheld=reason)
-    return calibrated(plain, step_ns, known)
+    return calibrated(plain, step_ns, known, gauged)
 
 
-def calibrated(model: Model, step_ns: float, known: Floats) -> Model:
+def calibrated(model: Model, step_ns: float, known: Floats, gauged: float | None) -> Model:
     """Take the profiler's cost off the host, so much that the replay meets the unprofiled step.
 
     By the rule of `profiler.calibrate`: each segment loses the same ns, but keeps a share of LOWEST. A step that was
     recorded within 2 % of the unprofiled one, or on a device faster by up to a tenth, shows no such cost and takes one
-    factor in all. On a CPU that is so only where the segments without a known time cannot meet the unprofiled step.
+    factor in all; on a device the host loses what was gauged. On a CPU that is so only where the segments without a
+    known time cannot meet the unprofiled step.
     """
     now = step_of(model, unchanged(model.graph))
     slower, on_device = step_ns / now, model.explained is not None
     uniform = replace(model, uniform=slower, base_ns=step_ns)
     if on_device and now <= step_ns * (1 + TOLERANCE):
-        return uniform if slower <= HIGHEST else replace(model, withheld=_too_far(now, now, step_ns))
+        return _hidden(uniform, gauged) if slower <= HIGHEST else replace(model, withheld=_too_far(now, now, step_ns))
     own = model.graph.segments.ns
     longer = step_of(replace(model, host_ns=np.where(np.isnan(known), own, known)), unchanged(model.graph)) < step_ns
     ends = (1.0, HIGHEST) if longer else (0.0, float(own.max(initial=0.0)))
@@ -123,6 +126,20 @@ def calibrated(model: Model, step_ns: float, known: Floats) -> Model:
         return uniform
     times = [step_of(tried(end), unchanged(model.graph)) for end in ends]
     return replace(model, withheld=_too_far(min(times), max(times), step_ns))
+
+
+def _hidden(model: Model, gauged: float | None) -> Model:
+    """Take what was gauged off a host whose steps do not show it: their device was the slower one.
+
+    Where the step would become shorter by it, they do show it, and what was gauged is not what they hold.
+    """
+    if gauged is None:
+        return model
+    found = replace(model, host_ns=without_cost(model.graph.segments.ns, gauged))
+    now = step_of(found, unchanged(found.graph))
+    if now < model.base_ns * (1 - TOLERANCE):
+        return model
+    return replace(found, uniform=found.uniform * model.base_ns / now)
 
 
 def _too_far(shortest: float, longest: float, step_ns: float) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from qrprof.profiler.recording import boundaries, calls, clock, runrecord, window
+from qrprof.profiler.recording import boundaries, calls, clock, gauge, runrecord, window
 from qrprof.profiler.recording.agree import Agree
 from qrprof.profiler.recording.clock import Stamp
 from qrprof.profiler.recording.plan import Decision, Phase, Progress, Step, decide
@@ -51,6 +51,7 @@ class Recorder:
         self.stamps: list[list[Stamp]] = []  # of the block under way; our own decisions lie between two stretches
         self.disturbed = False  # the script's own profiler ran in this phase: its steps are not ours to time or record
         self.window: window.Window | None = None
+        self.gauge_ns: float | None = None
         self.recorded: list[int] = []
         self.windows = 0
         self.tally.sampling = self.samples_wanted()
@@ -148,6 +149,7 @@ class Recorder:
             return
         self.window.mark(next_step)
         if self.into == self.length - 1:
+            gauge.record()
             self.close_window()
 
     def next_phase(self) -> None:
@@ -218,6 +220,7 @@ class Recorder:
         self.window = None
         if not self.turn.theirs:
             self.profiled = True
+            self.gauge_ns = gauge.plain_ns()
             self.window = window.Window(self.turn, self.task.shapes, clock.uses_device())
             self.window.start()
 
@@ -313,6 +316,7 @@ class Recorder:
             blocks=tuple(self.blocks),
             recorded=tuple(self.recorded),
             samples=self.tally.samples,
+            gauge_ns=self.gauge_ns,
             notes=tuple(self.notes),
             wall_ns=time.perf_counter_ns() - self.installed_ns,
         )

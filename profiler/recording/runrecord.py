@@ -60,6 +60,7 @@ class Facts:
     blocks: tuple[Block, ...]
     recorded: tuple[int, ...]
     samples: Mapping[Call, Sequence[Any]]
+    gauge_ns: float | None
     notes: tuple[str, ...]
     wall_ns: int  # from the import of torch until now
 
@@ -144,6 +145,7 @@ def build(task: Task, facts: Facts) -> dict[str, Any]:
             )
         ],
         "linalg": linalg_records([s for s in facts.seen if s.index in timed], facts.samples),
+        "gauge_ns": facts.gauge_ns,
         "repeats": [],
         "notes": [*facts.notes, *kind_notes(set(kinds), set(recorded_kinds), period, len(kinds))],
         "trace": trace_name(task.rank),
