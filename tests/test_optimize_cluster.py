@@ -77,6 +77,26 @@ def test_a_job_on_a_gpu_goes_where_one_is(pool: ClusterPool) -> None:
     assert pool.slots == 1
 
 
+def test_jobs_of_a_worker_of_two_gpus_have_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first job waits for two others, which run one after the other on the other GPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    leaves = "import os, pathlib, time\nhere = pathlib.Path({!r})\n(here / ({!r} + os.environ[{!r}])).touch()\n"
+    waits = "while len(list(here.iterdir())) < 3: time.sleep(0.05)\n"
+    sources = [leaves.format(str(seen), f"{n} ", "CUDA_VISIBLE_DEVICES") for n in ("first", "second", "third")]
+    jobs = [job(source + (waits if source is sources[0] else "") + ANSWER) for source in sources]
+    with started(tmp_path) as cluster:
+        cluster.worker("--nthreads", "8", "--resources", "GPU=2")
+        with cluster.pool() as pool:
+            found = pool.evaluate([replace(one, task=replace(one.task, device="cuda")) for one in jobs])
+            assert pool.slots == 2
+    assert lost(found) == [None] * 3
+    gpus = dict(path.name.split() for path in seen.iterdir())
+    assert gpus["second"] == gpus["third"]
+    assert {gpus["first"], gpus["second"]} == {"4", "7"}
+
+
 def test_slots_are_gpus_or_hosts() -> None:
     plain: list[dict[str, Any]] = [{"host": host, "resources": {}} for host in ("a", "a", "b")]
     assert slots_of([]) == 0

@@ -15,14 +15,13 @@ from uuid import uuid4
 from qrprof import __version__
 from qrprof.planner.optimize.pool import CANCELLED
 from qrprof.planner.optimize.records import Evaluation, Job
-from qrprof.planner.optimize.remote import Order, evaluated, release
+from qrprof.planner.optimize.remote import GPU, Order, evaluated, release
 from qrprof.planner.optimize.wire import evaluation_in, job_text
 from qrprof.profiler.errors import Exit, QrprofError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-GPU: Final = "GPU"  # the resource of which a job on a GPU takes one, where the cluster has it
 CONNECT_S: Final = 10
 LOOK_S: Final = 0.2  # between two looks at the jobs
 END_S: Final = 5.0  # until cancelled jobs have ended

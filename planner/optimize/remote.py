@@ -12,6 +12,7 @@ from qrprof.planner.optimize.wire import answer_text, job_in
 if TYPE_CHECKING:
     from distributed import Worker
 
+GPU: Final = "GPU"  # the resource of which a job on a GPU takes one, where the cluster has it
 STARTS: Final = 2  # of one job: what a lost worker held is tried elsewhere, once
 pools: Final[dict[bool, LocalPool]] = {}  # of this worker, by `unsandboxed`: their processes live on from job to job
 making: Final = Lock()
@@ -61,10 +62,11 @@ def forgotten(worker: "Worker", key: Any) -> bool:
 
 
 def pool_of(worker: "Worker", unsandboxed: bool) -> LocalPool:
-    """With a seat for each task that the worker runs at once."""
+    """With a seat for each GPU that the worker says it has, else for each task that it runs at once."""
+    seats = int(worker.state.total_resources.get(GPU, 0)) or worker.state.nthreads
     with making:
         if unsandboxed not in pools:
-            pools[unsandboxed] = LocalPool(worker.state.nthreads, unsandboxed=unsandboxed)
+            pools[unsandboxed] = LocalPool(seats, unsandboxed=unsandboxed)
         return pools[unsandboxed]
 
 
