@@ -107,6 +107,7 @@ def test_without_arguments_it_prints_help(tmp_path: Path) -> None:
         (["trace"], ["SCRIPT", "qrprof trace --help"]),
         (["trace", "--steps", "0", "train.py"], ["--steps", "0"]),
         (["show"], ["KEY"]),
+        (["swaps"], ["Missing command", "qrprof swaps --help"]),
     ],
 )
 def test_a_usage_error_is_one_line_and_exit_code_2(tmp_path: Path, args: list[str], words: list[str]) -> None:

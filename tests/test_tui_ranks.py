@@ -111,7 +111,9 @@ def test_clocks_lined_up_by_collectives(store: Store) -> None:
 
 def test_a_run_of_one_rank(store: Store) -> None:
     (store.folder / "run.rank1.json").unlink()
+    store.save(0, store.steps(100), world_size=1)
     text = store.text()
+    assert f"{ID}: train.py (1 rank)" in text
     assert "straggler only one rank is there: nobody to compare it with" in text
     assert "clocks" not in text
     assert "Collectives" not in text

@@ -66,6 +66,8 @@ COMMANDS = (
 
 def load(entry: Entry) -> click.Command:
     command: click.Command = importlib.import_module(entry.module).command
+    if isinstance(command, click.Group):
+        command.no_args_is_help = False  # click would raise all of its help as an error
     name_variables(command, (entry.name,))
     return command
 

@@ -119,7 +119,7 @@ class Journal:
     def start(self, name: str) -> Start:
         """What was asked for under this id, or under the only one that begins so. Raises QrprofError (exit code 2)."""
         with self.connect() as connection:
-            id_ = find_id(connection, "optimizations", name, "optimization")
+            id_ = find_id(connection, "optimizations", name, "optimization", "; list all with `qrprof history`")
             query = "SELECT record, text FROM optimizations JOIN sources ON sha256 = source WHERE id = ?"
             row = connection.execute(query, (id_,)).fetchone()
         return replace(read(START, row["record"]), source=row["text"])

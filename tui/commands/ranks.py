@@ -73,7 +73,7 @@ def command(run: str | None, as_json: bool, as_csv: bool) -> int:
 
 def page(run: RunInfo, found: Ranks) -> list[RenderableType]:
     there = len(found.coverage)
-    of = f"{there} ranks" if there == run.world_size else f"{there} of {run.world_size} ranks"
+    of = f"{there} of {run.world_size} ranks" if there < run.world_size else f"{there} ranks" if there > 1 else "1 rank"
     several = len(found.times) > 1
     blocks: list[RenderableType] = [
         field("run", f"{run.id}: {shlex.join(run.command)} ({of})", LABEL),
