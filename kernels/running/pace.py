@@ -95,6 +95,7 @@ def keep(kept: window.Window, seen: Seen, pace: Pace) -> None:
     timed = range(pace.warmup, pace.warmup + pace.steps)
     steps = [SeenStep(index, {}, None, 0) for index in (*timed, *recorded)]
     blocks = (Block(pace.warmup, tuple(seen.stretches)),)
-    facts = Facts(seen.source, tuple(steps), blocks, recorded, {}, (), sum(clock.durations_ns(seen.stretches)[1]))
+    wall_ns = sum(clock.durations_ns(seen.stretches)[1])
+    facts = Facts(seen.source, tuple(steps), blocks, recorded, {}, gauge_ns=None, notes=(), wall_ns=wall_ns)
     task = Task(Settings(), pace.folder, None, None, True, 0, 0, pace.base)
     runrecord.write(task, facts)
