@@ -15,6 +15,8 @@ def __getattr__(name: str) -> Any:
     """Torch is imported when one of these is asked for, not with this package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import torch  # noqa: F401 - what `qrprof run` does after this import needs the module below whole
+
     from qrprof.kernels import swap
 
     return getattr(swap, name)

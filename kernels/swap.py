@@ -50,6 +50,7 @@ class Installed:
 
 _lock = threading.Lock()
 _installed: Installed | None = None
+_held = False
 STANDARD = Mode()
 
 
@@ -62,6 +63,9 @@ def install(swaps: Sequence[Swap] | str | os.PathLike[str] | None = None, mode: 
     twice.
     """
     global _installed
+    if _held:
+        print("qrprof: the command decides what is swapped: install() in the program does nothing", file=sys.stderr)
+        return
     if _installed is not None and not (_installed.guards or _installed.adapters):
         uninstall()  # nothing, but for a process group
     with _lock:
@@ -84,6 +88,12 @@ def install(swaps: Sequence[Swap] | str | os.PathLike[str] | None = None, mode: 
     for sentence in found.refused:
         print(f"qrprof: {sentence}", file=sys.stderr)
     compare()
+
+
+def hold() -> None:
+    """From here on `install` does nothing in this process: what runs the program has decided what is swapped."""
+    global _held
+    _held = True
 
 
 def asked(swaps: Sequence[Swap] | str | os.PathLike[str] | None) -> Loaded:

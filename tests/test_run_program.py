@@ -335,6 +335,18 @@ def test_a_program_that_installs_swaps_itself_may_do_so_where_none_are_accepted(
     assert run(workshop, "train.py").out == "True\n"
 
 
+def test_where_some_are_accepted_the_command_decides(workshop: Any) -> None:
+    entry = candidate(SOFTMAX)
+    accept(workshop.folder, [entry], [SOFTMAX])
+    workshop.write("train.py", "from qrprof import kernels\nkernels.install('.qrprof/swaps.json')\n" + ROWS)
+    ended = run(workshop, "train.py")
+    assert (ended.code, ended.script_err) == (0, "")
+    assert ended.said == [
+        "the command decides what is swapped: install() in the program does nothing",
+        f"swap {entry.name} served 8 of 8 calls",
+    ]
+
+
 def test_nothing_of_torch_is_loaded_for_a_program_that_does_not_use_it(workshop: Any) -> None:
     accept(workshop.folder, [INCLUDED])
     workshop.write("train.py", "import sys\nprint(sorted({'torch', 'triton', 'pandas', 'rich'} & set(sys.modules)))\n")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from verify_cases import CASES, QR, SOFTMAX, SOFTMAX_BACKWARD, Accepted, accepted
 
+from qrprof.kernels.running.watched import Swaps, read_trained
 from qrprof.planner.verify import verify as verifying
 from qrprof.planner.verify.processes import Leg, Program, run
 from qrprof.planner.verify.records import Kind, Verification
@@ -174,6 +175,14 @@ def test_steps_that_begin_alike_begin_with_the_stock_program_s_buffers(tmp_path:
     assert [run(program, leg, tmp_path).code for leg in legs] == [0, 0]
     stock, other = ((tmp_path / f"{leg.name}.stdout").read_text().splitlines() for leg in legs)
     assert [one == another for one, another in zip(stock, other, strict=True)] == [True] * 4 + [False] * 2
+
+
+def test_a_stock_run_stays_stock_whatever_the_program_installs(tmp_path: Path) -> None:
+    text = CHANGING.replace("import torch\n", "import torch\nfrom qrprof import kernels\nkernels.install()\n", 1)
+    (tmp_path / "train.py").write_text(text)
+    watch = {"kind": "train", "folder": str(tmp_path), "forced": 1, "steps": 2, "leads": True}
+    ended = run(Program(str(tmp_path / "train.py"), (), module=False), Leg("stock", None, watch), tmp_path)
+    assert read_trained(ended.file).swaps == Swaps()
 
 
 def test_a_program_that_cannot_bear_a_rounding_is_not_compared(tmp_path: Path) -> None:

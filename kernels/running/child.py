@@ -34,10 +34,14 @@ def torch_imported(request: Request) -> None:
 
 
 def swap(request: Request) -> None:
-    from qrprof.kernels.swap import install, say_failures
+    from qrprof.kernels.swap import hold, install, say_failures
 
-    # Ranks of one program all install, be it nothing: one that does not would be waited for.
-    install(request.get("swaps") or (), Mode(**request.get("mode", {})))
+    try:
+        # Ranks of one program all install, be it nothing: one that does not would be waited for.
+        install(request.get("swaps") or (), Mode(**request.get("mode", {})))
+    finally:
+        if request.get("swaps") or request.get("training"):  # a stock run of a verification stays stock
+            hold()
     if path := request.get("report"):
         atexit.unregister(say_failures)  # the report tells them
         atexit.register(in_this_process(lambda: write_report(Path(path))))
