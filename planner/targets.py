@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import pandas as pd
-
 from qrprof.planner.advice import Facts, advise
 from qrprof.planner.amdahl import ceiling_x
 from qrprof.planner.counts import Work, work
@@ -16,6 +14,7 @@ from qrprof.planner.measured import PerCall
 from qrprof.planner.replay.levers import Levers, find_levers
 from qrprof.planner.replay.model import Model
 from qrprof.planner.roofline import Levels, remaining
+from qrprof.planner.rows import Counts, Row, counts_by_key, most, ns_of, rows_by_key
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.linalg import Signature, by_signature, row_signature
@@ -104,11 +103,8 @@ def rank(
     only_ceilings = model is not None and levers is None
     withheld = partition.withheld is not None
     evidence = Evidence(step, partition.on_device, withheld, run, peaks, noise, levers, only_ceilings, measured or {})
-    calls = {str(key): frame for key, frame in partition.calls.groupby("key", observed=True)}
-    found = [
-        judge(str(key), rows, calls.get(str(key), partition.calls.iloc[:0]), evidence)
-        for key, rows in partition.rows.groupby("key", observed=True)
-    ]
+    counts = counts_by_key(partition.calls)
+    found = [judge(key, rows, counts.get(key, {}), evidence) for key, rows in rows_by_key(partition.rows).items()]
     if levers:
         fixes = [*find_fixes(levers.model, run, peaks), *find_groupings(levers.model, run, evidence.measured)]
         found += [from_fix(fix, evidence) for fix in fixes]
@@ -123,12 +119,12 @@ def expected_gain(target: Target) -> float:
     return gain.high / 2 if gain.mid is None else gain.mid
 
 
-def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence) -> Target:
+def judge(key: str, rows: Sequence[Row], counts: Counts, evidence: Evidence) -> Target:
     """The target made of all rows of one key."""
-    ns, kind = float(rows["ns"].sum()), str(rows["kind"].iloc[0])
-    parts = split(key, rows, calls, evidence.peaks, evidence.measured) if kind == "op" else []
-    count = float(calls["calls"].sum()) if len(calls) else None
-    left = None if evidence.withheld else achievable(key, ns, parts, str(most(rows, "op")), evidence.step_ns)
+    ns, kind = ns_of(rows), rows[0].kind
+    parts = split(key, rows, counts, evidence.peaks, evidence.measured) if kind == "op" else []
+    count = sum(counts.values()) if counts else None
+    left = None if evidence.withheld else achievable(key, ns, parts, most(rows, "op"), evidence.step_ns)
     if left and evidence.only_ceilings:
         left = ceiling(ns)
     by_share = left.off(ns) if left else None
@@ -145,7 +141,7 @@ def judge(key: str, rows: pd.DataFrame, calls: pd.DataFrame, evidence: Evidence)
         achievable_ns=left,
         gain_ns=gain,
         by_share_ns=by_share,
-        overlap=bool(rows["overlap"].any()),
+        overlap=any(row.overlap for row in rows),
         dont_bother=below_noise(gain, evidence) if gain else None,
         advice=advice,
         why=why,
@@ -194,29 +190,30 @@ def host_of(parts: Sequence[Part]) -> float | None:
 
 def split(
     key: str,
-    rows: pd.DataFrame,
-    calls: pd.DataFrame,
+    rows: Sequence[Row],
+    counts: Counts,
     peaks: Peaks | None,
     measured: Mapping[Signature, PerCall] | None = None,
 ) -> list[Part]:
     """An op's rows by the inputs that they were called with."""
-    counts = calls.groupby(["shapes", "dtypes"], observed=True)["calls"].sum().to_dict()
+    by_inputs: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        by_inputs.setdefault((row.shapes, row.dtypes), []).append(row)
     found = []
-    for (shapes, dtypes), group in rows.groupby(["shapes", "dtypes"], observed=True):
-        count, signature = float(counts.get((shapes, dtypes), 0.0)), row_signature(key, str(shapes), str(dtypes))
+    for inputs, group in sorted(by_inputs.items()):
+        count, signature = counts.get(inputs, 0.0), row_signature(key, *inputs)
         call = (measured or {}).get(signature) if signature and count > 0 else None
-        found.append(part(key, str(shapes), str(dtypes), group, count, peaks, call))
+        found.append(part(key, *inputs, group, count, peaks, call))
     return found
 
 
 def part(
-    key: str, shapes: str, dtypes: str, rows: pd.DataFrame, calls: float, peaks: Peaks | None, call: PerCall | None
+    key: str, shapes: str, dtypes: str, rows: Sequence[Row], calls: float, peaks: Peaks | None, call: PerCall | None
 ) -> Part:
     """`call`: what one was measured to take with the included kernels."""
-    ns = float(rows["ns"].sum())
-    kernels, main = " ".join(rows["kernel"].unique()), str(most(rows, "kernel"))
+    ns, main = ns_of(rows), most(rows, "kernel")
     todo = work(key, shapes, dtypes)
-    tf32 = dtypes.startswith("float") and any(mark in kernels for mark in TF32_KERNELS)
+    tf32 = dtypes.startswith("float") and any(mark in row.kernel for row in rows for mark in TF32_KERNELS)
     host_copy = any(mark in main for mark in HOST_COPIES)
     levels = None
     if call is not None:
@@ -225,13 +222,6 @@ def part(
         levels = remaining(todo, calls, peaks, tf32)
     capped = None if levels is None else Levels(*(min(level, ns) for level in levels))
     return Part(ns, calls, shapes, todo, capped, tf32, host_copy, None if call is None else calls * call.host)
-
-
-def most(rows: pd.DataFrame, column: str) -> object:
-    """The value of `column` with the most time."""
-    if len(rows) == 1:  # as nearly always, and grouping takes far longer
-        return rows[column].iloc[0]
-    return rows.groupby(column, observed=True)["ns"].sum().idxmax()
 
 
 def achievable(key: str, ns: float, parts: list[Part], blamed: str, step: float) -> Estimate:
@@ -279,7 +269,7 @@ def gather(
     key: str,
     ns: float,
     calls: float | None,
-    rows: pd.DataFrame,
+    rows: Sequence[Row],
     parts: list[Part],
     left: Estimate | None,
     evidence: Evidence,
@@ -302,16 +292,16 @@ def gather(
         flops=sum(part.calls * part.todo.flops for part in parts if part.todo),
         tf32=main is not None and main.tf32,
         host_copy=main is not None and main.host_copy,
-        phase=str(most(rows, "phase")),
-        blamed=str(most(rows, "op")),
-        where=str(most(rows, "where")),
+        phase=most(rows, "phase"),
+        blamed=most(rows, "op"),
+        where=most(rows, "where"),
         linalg=recorded_calls(key, rows, evidence.run),
         achievable=left,
     )
 
 
-def recorded_calls(key: str, rows: pd.DataFrame, run: RunInfo) -> tuple[LinalgCall, ...]:
+def recorded_calls(key: str, rows: Sequence[Row], run: RunInfo) -> tuple[LinalgCall, ...]:
     """The linalg calls of the unprofiled steps that these rows are of."""
     recorded = by_signature(run.linalg)
-    found = {row_signature(key, *inputs) for inputs in zip(rows["shapes"], rows["dtypes"], strict=True)}
+    found = {row_signature(key, row.shapes, row.dtypes) for row in rows}
     return tuple(call for signature in found if signature for call in recorded.get(signature, []))

@@ -19,6 +19,7 @@ from qrprof.planner.estimate import Basis, Estimate
 from qrprof.planner.measured import PerCall, measured_for
 from qrprof.planner.replay.changes import Changes, both, unchanged
 from qrprof.planner.replay.model import model_of, step_of
+from qrprof.planner.rows import Counts, Row, ns_of, of_key
 from qrprof.planner.targets import achievable, host_of, split
 from qrprof.planner.whatif_keys import find_part
 from qrprof.planner.whatif_parts import OP, PER_CALL, Part, Subject
@@ -144,34 +145,28 @@ def roofline(found: Partition, peaks: Peaks | None) -> Lookup:
         peaks = None
 
     def look(part: Part) -> Left | None:
-        rows, calls = own_rows(found, part), own_calls(found, part)
-        ns = float(rows["ns"].sum())
-        return Left(achievable(part.op, ns, split(part.op, rows, calls, peaks), "", found.recorded_ns))
+        rows, counts = own(found, part)
+        return Left(achievable(part.op, ns_of(rows), split(part.op, rows, counts, peaks), "", found.recorded_ns))
 
     return look
 
 
-def own_rows(found: Partition, part: Part) -> pd.DataFrame:
-    """The rows that an op itself owns."""
-    rows = found.rows[found.rows["key"] == part.op]
-    return rows if part.shapes is None else rows[rows["shapes"].isin(part.shapes)]
-
-
-def own_calls(found: Partition, part: Part) -> pd.DataFrame:
-    """The calls of those rows."""
-    return found.calls[(found.calls["key"] == part.op) & found.calls["shapes"].isin(own_rows(found, part)["shapes"])]
+def own(found: Partition, part: Part) -> tuple[list[Row], Counts]:
+    """The rows that an op itself owns, and the op's calls."""
+    rows, counts = of_key(found, part.op)
+    return [row for row in rows if part.shapes is None or row.shapes in part.shapes], counts
 
 
 def timed(found: Partition, measured: Mapping[Signature, PerCall]) -> Lookup:
     """What the included kernels take for an op's calls, as they were timed; nothing where some were not."""
 
     def look(part: Part) -> Left | None:
-        rows = own_rows(found, part)
-        parts = split(part.op, rows, own_calls(found, part), None, measured)
+        rows, counts = own(found, part)
+        parts = split(part.op, rows, counts, None, measured)
         host_ns = host_of(parts)
         if host_ns is None:
             return None
-        left = achievable(part.op, float(rows["ns"].sum()), parts, "", found.recorded_ns)
+        left = achievable(part.op, ns_of(rows), parts, "", found.recorded_ns)
         return Left(left, host_ns if found.on_device else None)
 
     return look
@@ -242,8 +237,8 @@ def looked_up(subject: Subject, part: Part, spec: Spec, look: Lookup) -> tuple[f
     """The factor by an estimate of the time that remains, what it rests on, and that of the host."""
     if part.kind != OP:
         raise QrprofError(f"{spec.text!r} is for ops, and {part.label!r} is none; give 4x or a time", Exit.USAGE)
-    found, rows = look(part), own_rows(subject.partition, part)
-    ns = float(rows["ns"].sum())
+    found, (rows, _) = look(part), own(subject.partition, part)
+    ns = ns_of(rows)
     if found is not None and found.time.mid is not None and ns > 0:
         host = None if found.host_ns is None or not part.host_ns else min(found.host_ns / part.host_ns, 1.0)
         return found.time.mid / ns, found.time.basis, host
@@ -251,7 +246,7 @@ def looked_up(subject: Subject, part: Part, spec: Spec, look: Lookup) -> tuple[f
         why = f"no included kernel was timed for all calls of {part.label} on this device (`qrprof probe`)"
     elif not ns:
         why = f"no roofline for {part.label}, which has no row of its own in `qrprof rank`: name the ops that it calls"
-    elif rows["shapes"].eq("").all():
+    elif not any(row.shapes for row in rows):
         why = f"no roofline for {part.label}: the trace holds no shapes of it"
     else:
         why = (

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from qrprof.planner.estimate import Basis, Estimate
 from qrprof.planner.roofline import PEAK
+from qrprof.planner.rows import of_key
 from qrprof.planner.targets import REPLAYED, Target, split
 from qrprof.profiler import units
 from qrprof.profiler.coverage import describe
@@ -167,9 +168,8 @@ class Roofline:
 
 def roofline(ranking: Ranking, target: Target) -> Roofline | None:
     """None for a gap, and where the work of no inputs is known."""
-    found, peaks = ranking.partition, ranking.peaks
-    rows, calls = found.rows[found.rows["key"] == target.key], found.calls[found.calls["key"] == target.key]
-    known = [(part, part.todo) for part in split(target.key, rows, calls, peaks) if part.todo and part.ns]
+    peaks, (rows, counts) = ranking.peaks, of_key(ranking.partition, target.key)
+    known = [(part, part.todo) for part in split(target.key, rows, counts, peaks) if part.todo and part.ns]
     if target.kind != "op" or not known:
         return None
     main, todo = max(known, key=lambda pair: pair[0].ns)
