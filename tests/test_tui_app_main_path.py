@@ -105,7 +105,7 @@ def test_from_a_run_by_a_search_to_a_kernel_that_is_accepted_and_seen_in_the_nex
         await driver.press("escape", "a")
         await driver.settle()
         assert isinstance(driver.app.screen, Agree)
-        assert "def candidate(" in "\n".join(driver.app.screen.lines)
+        assert "def candidate(" in "\n".join(line.plain for line in driver.app.screen.lines)
         await driver.press("A")
         await driver.until(lambda: f"{names[0]} is accepted" in " ".join(driver.said))
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from swap_cases import NOW, SOURCE, TASK, accepted, by, loaded, now, verdict_on, verified
-from textual.widgets import Input
+from textual.content import Content
+from textual.widgets import Input, Static
 from tui_optimizations import add_course
 from tui_runs import SIZES, Driver, add_example, app_on, calm, check, play
 
@@ -179,12 +180,38 @@ def test_every_key_where_there_is_one(root: Path, size: tuple[int, int]) -> None
     on_suggestions(root, script, size)
 
 
+def is_dim(driver: Driver, words: str) -> bool:
+    """Whether these words of the last line are drawn as what cannot be done now."""
+    (keys,) = driver.app.screen.query("#keys").results(Static)
+    found = keys.visual
+    assert isinstance(found, Content)
+    return found.get_style_at_offset(found.plain.index(words)).dim is True
+
+
+def test_what_cannot_be_done_is_grey(root: Path) -> None:
+    verified(root, outcome="FAIL")
+
+    async def refused(driver: Driver) -> None:
+        assert is_dim(driver, "a accept")
+        assert not is_dim(driver, "d reject")
+
+    async def offered(driver: Driver) -> None:
+        assert not is_dim(driver, "a accept")
+        assert is_dim(driver, "z undo")
+
+    on_suggestions(root, refused)
+    decide.leave(by(root), verified(root, OTHER), "rejected", "for the other test")
+    (root / ".qrprof" / "ledger.sqlite").unlink()
+    verified(root)
+    on_suggestions(root, offered)
+
+
 # --- what it was made from
 
 
-def of_optimization(root: Path) -> KeptSwap:
+def of_optimization(root: Path, start: str = "def candidate(a, b): ...") -> KeptSwap:
     """A candidate of an optimization that began with another file."""
-    scribe = add_course(root)
+    scribe = add_course(root, start=start)
     task = task_store.keep(root, TASK)
     verdict = verdict_on(task, SOURCE)
     with opened(root) as connection:
@@ -203,6 +230,30 @@ def test_what_was_changed_in_the_file_it_was_made_from(root: Path) -> None:
         assert "+def candidate(self, dim, half_to_float):" in driver.screen
         await driver.press("b")
         await driver.until(lambda: "verdict   PASS" in driver.screen)
+
+    on_suggestions(root, script)
+
+
+def test_more_or_less_may_stand_around_each_change(root: Path) -> None:
+    first, *rest = SOURCE.splitlines()
+    of_optimization(root, "\n".join([first, "    # gone", *rest]) + "\n")
+
+    async def script(driver: Driver) -> None:
+        await driver.press("}")
+        await driver.settle()
+        assert driver.said[-1] == "more around: b shows what was changed"
+        await driver.press("b")
+        await driver.until(lambda: "-    # gone" in driver.screen)
+        assert rest[1] in driver.screen
+        for _ in range(2):
+            await driver.press("{")
+        await driver.until(lambda: rest[1] not in driver.screen)
+        assert rest[0] in driver.screen
+        for _ in range(5):
+            await driver.press("{")
+        await driver.until(lambda: rest[0] not in driver.screen)
+        await driver.press("}")
+        await driver.until(lambda: rest[0] in driver.screen)
 
     on_suggestions(root, script)
 
@@ -271,7 +322,7 @@ def test_a_file_that_changed_is_not_touched(root: Path) -> None:
     ("step_ns", "shown"), [(None, "–"), (20_000_000, "20.0 ms"), (39_000_000, "39.0 ms, no change")]
 )
 def test_predicted_stands_beside_measured(root: Path, step_ns: int | None, shown: str) -> None:
-    run = read_run_info(EXAMPLE / "run.json")
+    run = read_run_info(add_example(root, "example-block_soap") / "run.json")
     told = forecast(run, "swaps", "x", 39_400_000, Estimate(18e6, 20e6, 22e6, Basis.MEASURED))
     kept = verified(root)
     with opened(root) as connection:
@@ -284,6 +335,12 @@ def test_predicted_stands_beside_measured(root: Path, step_ns: int | None, shown
     async def script(driver: Driver) -> None:
         assert driver.column("predicted step") == ["39.4 ms -> 18.0 ms to 22.0 ms"]
         assert driver.column("measured") == [shown]
+        await driver.press("enter")
+        await driver.settle()
+        by_run = (
+            "noise 1.0 %, by example-block_soap: n = 124 unprofiled steps, median 39.3 ms, p05 37.0 ms, p95 42.2 ms"
+        )
+        assert f"measured {shown}{f'; {by_run}' if step_ns else ''}" in " ".join(driver.screen.replace("↪", "").split())
 
     on_suggestions(root, script, (200, 60))
 
@@ -328,6 +385,7 @@ def test_the_mouse_agrees_too(root: Path) -> None:
         await driver.pilot.click(offset=(place + 2, line))
         await driver.settle()
         assert agreeing(driver)
+        assert now(root, kept.name).state == "verified"  # one click changes nothing
         line, place = next((y, text.index(AGREE)) for y, text in enumerate(driver.lines) if AGREE in text)
         await driver.pilot.click(offset=(place + 2, line))
         await driver.until(lambda: states(driver)[kept.name] == "accepted")
@@ -387,6 +445,7 @@ def test_one_is_rejected_for_a_reason_and_stays_in_sight(root: Path, typed: str,
         await driver.type(typed)
         await driver.press("enter")
         await driver.until(lambda: states(driver)[kept.name] == "rejected")
+        driver.app.clear_notifications()
         await driver.press("enter")
         await driver.settle()
         assert why in driver.screen

@@ -25,10 +25,11 @@ class Scribe:
     target: str = "aten::linalg_qr"
     name: str = "20260201-090000-linalg_qr"
     events: int = 0
+    source: str = "def candidate(a, b): ..."  # of the file that it begins with
 
     def __post_init__(self) -> None:
         self.journal = Journal(partial(opened, self.root), self.now)
-        start = Start(self.name, MM, "def candidate(a, b): ...", "search", target=self.target, run_id="example")
+        start = Start(self.name, MM, self.source, "search", target=self.target, run_id="example")
         self.start = self.journal.begin(replace(start, budget=Budget()))
         self.name = self.start.id
 
@@ -69,9 +70,11 @@ class Scribe:
         self.said("ended", end=end, text=text, best=best, verdict=None)
 
 
-def add_course(root: Path, *, ended: bool = True, target: str = "aten::linalg_qr") -> Scribe:
+def add_course(
+    root: Path, *, ended: bool = True, target: str = "aten::linalg_qr", start: str = "def candidate(a, b): ..."
+) -> Scribe:
     """An optimization with a better candidate, a wrong one, a lost one and, where it goes on, one under evaluation."""
-    scribe = Scribe(root, target)
+    scribe = Scribe(root, target, source=start)
     scribe.started()
     scribe.judged(scribe.proposed(1, "WARPS 4 -> 8"), "PASS", 1.25)
     scribe.judged(scribe.proposed(2, "WIDTH 32 -> 64"), "FAIL", None, "result 0 is wrong by 7 units on case 8x8")

@@ -10,7 +10,9 @@ BOTTLENECKS, TIMELINE, LAUNCHES, PANELS = "bottlenecks", "timeline", "launches",
 OPTIMIZER, SUGGESTIONS = "optimizer", "suggestions"
 PROFILE: Final = (BOTTLENECKS, TIMELINE, LAUNCHES, PANELS)  # what can be seen of a run
 RUN_VIEWS: Final = (*PROFILE, OPTIMIZER, SUGGESTIONS)
-TABLES: Final = (BOTTLENECKS, LAUNCHES, PANELS, OPTIMIZER, SUGGESTIONS)
+COMPARED: Final = (BOTTLENECKS, LAUNCHES, PANELS)  # with another run
+TABLES: Final = (*COMPARED, OPTIMIZER, SUGGESTIONS)
+LONG: Final = (BOTTLENECKS, OPTIMIZER, SUGGESTIONS)  # have a pane for one long text
 NO_OPS: Final = ("gap", "fix")  # how keys of the ranking begin that are no op's
 START: Final = "start"  # shown while there is no run
 
@@ -36,6 +38,7 @@ class State:
     swap: str = ""  # the state of the suggestion selected; "": there is none
     objection: str = ""  # to accepting it
     judgeable: bool = False  # the gate could say more of it
+    changes: bool = False  # what was changed is shown
 
 
 Enabled = Callable[[State], str | None]  # the reason why not; None: it can be done
@@ -123,6 +126,10 @@ def can_judge(state: State) -> str | None:
     return has_swap(state) or (None if state.judgeable else "the gate has nothing more to say of it")
 
 
+def shows_changes(state: State) -> str | None:
+    return has_swap(state) or (None if state.changes else "b shows what was changed")
+
+
 def has_filter(state: State) -> str | None:
     return None if state.filter else "nothing is filtered; type / first"
 
@@ -158,6 +165,7 @@ GENERAL: Final = (
     Action("up", "k", "up", "Go to the row before", TABLES, has_rows),
     Action("first", "g", "first", "Go to the first row", TABLES, has_rows),
     Action("last", "G", "last", "Go to the last row", TABLES, has_rows),
+    Action("more", "enter", "more", "Show more of the row: details, source, evidence", LONG, has_rows, footer=True),
     Action(
         "find",
         "/",
@@ -169,7 +177,7 @@ GENERAL: Final = (
     Action("next", "n", "next hit", "Go to the next row that the filter keeps", enabled=has_filter),
     Action("previous", "N", "previous hit", "Go to the row before that the filter keeps", enabled=has_filter),
     Action("clear", "escape", "clear", "Close what is open, then drop the filter and the what-if"),
-    Action("compare", "c", "compare", "Compare with another run, or stop comparing", PROFILE, has_others, footer=True),
+    Action("compare", "c", "compare", "Compare with another run, or stop comparing", COMPARED, has_others, footer=True),
     Action("copy_row", "y", "copy row", "Copy the row as tab-separated text", enabled=has_rows),
     Action("copy_view", "Y", "copy view", "Copy what the view shows as a Markdown table", enabled=has_rows),
     Action("export", "x", "export", "Write what the view shows to a .csv, .json or .svg file", enabled=has_rows),
@@ -291,6 +299,8 @@ OF_SUGGESTIONS: Final = (
     Action(
         "changes", "b", "changes", "Show what was changed, or the whole source", (SUGGESTIONS,), has_swap, footer=True
     ),
+    Action("more_context", "}", "more around", "Show a line more around each change", (SUGGESTIONS,), shows_changes),
+    Action("less_context", "{", "less around", "Show a line less around each change", (SUGGESTIONS,), shows_changes),
 )
 
 ACTIONS: Final[tuple[Action, ...]] = (

@@ -30,10 +30,11 @@ from qrprof.tui.app.views.launches import LaunchesView
 from qrprof.tui.app.views.optimizer import OptimizerView
 from qrprof.tui.app.views.panels import PanelsView
 from qrprof.tui.app.views.start import EXAMPLE, Start
-from qrprof.tui.app.views.suggestions import SuggestionsView
+from qrprof.tui.app.views.suggestions import CHANGES, SuggestionsView
 from qrprof.tui.app.views.timeline import TimelineView
 
 SMALLEST: Final = (60, 16)  # columns and lines
+BACK: Final = "esc: back to the table"
 
 
 class QrprofApp(Optimizing):
@@ -138,7 +139,8 @@ class QrprofApp(Optimizing):
             return ""
         hits = view.hits() if self.filter_text else None
         found = [f"filter {self.filter_text}: {hits[0]} of {hits[1]}"] if hits else []
-        return "; ".join([*found, *filter(None, [view.status()])])
+        back = [BACK] if view.covered() else []
+        return "; ".join([*found, *back, *filter(None, [view.status()])])
 
     # --- views
 
@@ -203,6 +205,7 @@ class QrprofApp(Optimizing):
             swap=self.suggestions.swap_state(),
             objection=self.suggestions.objection(),
             judgeable=self.suggestions.judgeable(),
+            changes=self.suggestions.opened == CHANGES,
         )
 
     def doer(self, action: Action) -> DOMNode:

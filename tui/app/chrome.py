@@ -32,10 +32,10 @@ def tabs(actions: Iterable[Action], shown: str, width: int) -> Content:
 
 
 def keys(actions: Iterable[Action], state: State, width: int) -> Content:
-    """The actions of the footer that have room, those that are everywhere first; dim: not now."""
+    """The actions of the footer that have room: those that are everywhere first, then the view's own; dim: not now."""
     listed = [(action, f"{keys_of(action)} {action.label}") for action in actions if action.footer]
     room, kept = width, []
-    for action, words in sorted(listed, key=lambda pair: pair[0].views != EVERYWHERE):
+    for action, words in sorted(listed, key=lambda pair: (pair[0].views != EVERYWHERE, len(pair[0].views))):
         if len(words) <= room:
             kept.append(action)
             room -= len(words) + len(APART)

@@ -22,6 +22,11 @@ class Glyphs:
         """A share of 0..1; what is there at all shows at least one mark."""
         return drawn_bar(share, cells, blocks=not self.ascii)
 
+    @property
+    def goes_on(self) -> str:
+        """Before what is left of a line that was too long."""
+        return ">" if self.ascii else "↪"
+
     def order(self, descending: bool) -> str:
         """Beside the header of the column that rows are sorted by."""
         return ("v" if descending else "^") if self.ascii else ("▼" if descending else "▲")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from qrprof.planner import predictions
 from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.optimize.journal import journal_of
@@ -15,7 +17,8 @@ from qrprof.planner.swaps import decide, patching, store
 from qrprof.planner.swaps.decide import Deciding
 from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.store import run_folders
+from qrprof.profiler.runinfo import read_run_info
+from qrprof.profiler.store import RUN_FILE, find_run, run_folders
 from qrprof.tui import swapping
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.widgets.grid import Head, Line
@@ -48,6 +51,10 @@ class Suggestion:
     @property
     def name(self) -> str:
         return self.shown.kept.name
+
+    @property
+    def is_patch(self) -> bool:
+        return self.shown.kept.swap.patch is not None
 
 
 @dataclass(frozen=True)
@@ -133,16 +140,36 @@ def measured(found: Listed | None) -> str:
     return f"{units.time(step)}{', no change' if abs(step - base) < least * base else ''}"
 
 
+def measured_in_full(root: Path, found: Listed | None) -> str:
+    """With the noise, and the spread and number of the steps where the run that they are of is still here."""
+    if found is None or found.measurement is None:
+        return units.MISSING
+    made = found.measurement
+    noise = "noise unknown" if made.noise is None else f"noise {units.share(made.noise)}"
+    return f"{measured(found)}; {noise}, by {made.run_id}{steps_of(root, made.run_id)}"
+
+
+def steps_of(root: Path, run_id: str) -> str:
+    try:
+        durations = read_run_info(find_run(root, run_id) / RUN_FILE).unprofiled_ns()
+    except QrprofError:  # gone, or it was a verification
+        return ""
+    if not durations:
+        return ""
+    low, median, high = (units.time(float(ns)) for ns in np.percentile(durations, [5, 50, 95]))
+    return f": n = {len(durations)} unprofiled steps, median {median}, p05 {low}, p95 {high}"
+
+
 # --- one of them
 
 
-def told(one: Suggestion) -> list[str]:
+def told(root: Path, one: Suggestion) -> list[str]:
     """Evidence and life, a line each."""
     kept = one.shown.kept
     pairs = [("swap", f"{one.name}: {state(one.shown)}"), *evidence(one.shown)]
     if one.objection:
         pairs.append(("against", one.objection))
-    pairs += [("predicted", f"a step of {predicted(one.predicted)}"), ("measured", measured(one.predicted))]
+    pairs += [("predicted", f"a step of {predicted(one.predicted)}"), ("measured", measured_in_full(root, one.predicted))]
     for change in kept.changes:
         because = f", because: {change.override}" if change.override else ""
         pairs.append((change.state, f"{change.at[:16]} by {change.who}: {change.why}{because}"))
@@ -155,21 +182,24 @@ def source(one: Suggestion) -> list[str]:
     return ["it is a part of qrprof, not a file of yours"] if text is None else source_lines(text).splitlines()
 
 
-def page(one: Suggestion) -> list[str]:
-    return [*told(one), "", *source(one)]
+def page(root: Path, one: Suggestion) -> list[str]:
+    return [*told(root, one), "", *source(one)]
 
 
-def asked(one: Suggestion, override: str) -> list[str]:
+def asked(root: Path, one: Suggestion, override: str) -> list[str]:
     """What a person sees before they agree."""
     patch = one.shown.kept.swap.patch
     against = [f"The evidence is not enough: {one.objection}.", f"Your reason: {override}."] if override else []
-    return [f"The diff below changes your file {patch.path}." if patch else RIGHTS, *against, "", *page(one)]
+    return [f"The diff below changes your file {patch.path}." if patch else RIGHTS, *against, "", *page(root, one)]
 
 
-def changes(root: Path, one: Suggestion) -> list[str]:
-    """What was changed in the file that it was made from, as a unified diff; or why there is none to show."""
+def changes(root: Path, one: Suggestion, context: int) -> list[str]:
+    """What was changed in the file that it was made from, as a unified diff; or why there is none to show.
+
+    `context` is how many lines stand around each change; a patch is shown just as it is applied.
+    """
     text, kept = one.shown.source, one.shown.evidence
-    if one.shown.kept.swap.patch is not None:
+    if one.is_patch:
         return source(one)
     optimization = kept.file.partition("#")[0] if kept else ""
     try:
@@ -178,13 +208,13 @@ def changes(root: Path, one: Suggestion) -> list[str]:
         before = None
     if text is None or before is None:
         return [f"{one.name}: it is not known what it was made from"]
-    return [f"{one.name}: what was changed in the starting file of {optimization}", "", *diff_lines(before, text)]
+    return [f"{one.name}: what was changed in the starting file of {optimization}", "", *diff_lines(before, text, context)]
 
 
-def diff_lines(before: str, after: str) -> Iterator[str]:
+def diff_lines(before: str, after: str, context: int) -> Iterator[str]:
     """Each with its + or -, and what a terminal would hide spelled out."""
     old, new = (source_lines(text).splitlines() for text in (before, after))
-    return difflib.unified_diff(old, new, "starting file", "candidate", lineterm="")
+    return difflib.unified_diff(old, new, "starting file", "candidate", lineterm="", n=context)
 
 
 # --- decisions

@@ -140,6 +140,10 @@ class View(Vertical, Generic[Loaded]):
         """Close what is open in it, such as details; False where nothing is."""
         return False
 
+    def covered(self) -> bool:
+        """Whether what is open in it stands in the place of its table."""
+        return False
+
     def hits(self) -> tuple[int, int] | None:
         """How many match the filter, of how many."""
         return None

@@ -11,6 +11,9 @@ from textual.screen import ModalScreen
 from textual.style import Style
 from textual.widgets import Static
 
+from qrprof.tui.app.glyphs import Glyphs
+from qrprof.tui.app.widgets.long_text import LongText
+
 AGREE, REFUSE = "A: accept", "esc: change nothing"
 BETWEEN: Final = "    "
 
@@ -22,16 +25,15 @@ class Agree(ModalScreen[bool]):
     Agree { align: center middle; }
     Agree > Vertical { width: 95%; height: 95%; background: $panel; padding: 0 1; }
     Agree VerticalScroll { height: 1fr; background: $surface; }
-    Agree VerticalScroll Static { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(False)", show=False),
         Binding("A", "dismiss(True)", show=False),
     ]
 
-    def __init__(self, question: str, lines: Sequence[str]) -> None:
+    def __init__(self, question: str, lines: Sequence[Content], glyphs: Glyphs) -> None:
         super().__init__()
-        self.question, self.lines = question, lines
+        self.question, self.lines, self.glyphs = question, lines, glyphs
 
     def compose(self) -> ComposeResult:
         agree = (AGREE, Style(bold=True) + Style.from_meta({"@click": "screen.dismiss(True)"}))
@@ -39,5 +41,8 @@ class Agree(ModalScreen[bool]):
         with Vertical():
             yield Static(Content(self.question))
             with VerticalScroll():
-                yield Static(Content("\n".join(self.lines)))
+                yield LongText(self.glyphs)
             yield Static(Content.assemble(refuse, BETWEEN, agree))
+
+    def on_mount(self) -> None:
+        self.query_one(LongText).put(self.lines)

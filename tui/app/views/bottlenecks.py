@@ -141,15 +141,19 @@ class Bottlenecks(GridView["Ranked"]):
 
     @on(DataTable.RowSelected)
     def enter(self) -> None:
-        if not self.screen.has_class("-wide"):
-            self.add_class("-opened")
-            self.query_one(".details").focus()
+        self.set_class(not self.screen.has_class("-wide"), "-opened")
+        self.query_one(".details").focus()
+        self.post_message(self.Changed())
+
+    def covered(self) -> bool:
+        return self.has_class("-opened")
 
     def close(self) -> bool:
-        """Close the details; else drop the what-if."""
-        if self.has_class("-opened"):
+        """Close the details, or leave those beside the table; else drop the what-if."""
+        if self.has_class("-opened") or self.query_one(".details").has_focus:
             self.remove_class("-opened")
             self.first.focus()
+            self.post_message(self.Changed())
             return True
         if self.what_if:
             self.suppose("")

@@ -237,7 +237,6 @@ class CourseView(PaneView["Look"]):
             return
         head = [f"candidate #{one.number} of {chosen}: {one.changed}", *([one.why] if one.why else []), ""]
         self.open_pane(SOURCE, [*head, *(source.splitlines() if source is not None else ["it is not judged yet"])])
-        self.post_message(self.Changed())
 
     def action_log(self) -> None:
         if self.opened == LOG:

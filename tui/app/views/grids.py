@@ -72,6 +72,10 @@ class GridView(View[Loaded]):
     def action_last(self) -> None:
         self.grid.move_cursor(row=self.grid.row_count - 1, animate=False)
 
+    def action_more(self) -> None:
+        """What enter does where the grid itself has the keys."""
+        self.grid.action_select_cursor()
+
     def action_next(self) -> None:
         self.first.step(1)
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from qrprof.tui.app.shell import Shell
 
 BESIDE: Final = (
-    "ctrl+p: all of these by name. Mouse: click, wheel, headers. To select text for the terminal: shift and drag."
+    "ctrl+p: all of these by name. Enter on a row of others opens it. Mouse: click, wheel, headers. "
+    "To select text for the terminal: shift and drag."
 )
 
 KEYS: Final = 8  # cells

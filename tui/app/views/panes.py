@@ -5,17 +5,16 @@ from collections.abc import Iterable, Sequence
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from qrprof.tui.app.views import Loaded
 from qrprof.tui.app.views.grids import GridView
+from qrprof.tui.app.widgets.long_text import LongText
 
 
 class PaneView(GridView[Loaded]):
     DEFAULT_CSS = """
     PaneView .tables { width: 1fr; height: 1fr; }
     PaneView .pane { display: none; width: 1fr; height: 1fr; padding: 0 1; background: $surface; }
-    PaneView .text { height: auto; }
     PaneView.-opened .pane { display: block; }
     PaneView.-opened .tables { display: none; }
     """
@@ -27,7 +26,7 @@ class PaneView(GridView[Loaded]):
             with Vertical(classes="tables"):
                 yield from self.tables()
             with VerticalScroll(classes="pane"):
-                yield Static("", classes="text", markup=False)
+                yield LongText(self.glyphs, classes="text")
 
     def tables(self) -> ComposeResult:
         raise NotImplementedError
@@ -38,15 +37,15 @@ class PaneView(GridView[Loaded]):
             pane = self.query_one(".pane")
             (pane.scroll_end if at_end else pane.scroll_home)(animate=False)
         self.opened, self.lines = name, [self.glyphs.text(line.expandtabs(4)) for line in lines]
-        text = Content("\n").join(Content.styled(line, self.mark(line)) for line in self.lines)
-        self.query_one(".pane .text", Static).update(text)
+        self.query_one(LongText).put(self.styled(self.lines))
         self.add_class("-opened")
         if not self.screen.has_class("-wide"):
             self.query_one(".pane").focus()
+        self.post_message(self.Changed())
 
-    def mark(self, line: str) -> str:
-        """The style of a line of the pane."""
-        return ""
+    def styled(self, lines: Sequence[str]) -> Sequence[Content]:
+        """The lines of the pane, with their styles."""
+        return [Content(line) for line in lines]
 
     def close(self) -> bool:
         if self.opened is None:
@@ -54,7 +53,11 @@ class PaneView(GridView[Loaded]):
         self.opened = None
         self.remove_class("-opened")
         self.focus_content()
+        self.post_message(self.Changed())
         return True
+
+    def covered(self) -> bool:
+        return self.opened is not None and not self.screen.has_class("-wide")
 
     def text(self) -> str | None:
         return None if self.opened is None else "".join(f"{line}\n" for line in self.lines)

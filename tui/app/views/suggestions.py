@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
+from textual.content import Content
 from textual.widgets import DataTable, Static
 
 from qrprof.profiler.errors import QrprofError
 from qrprof.tui.app.actions import SUGGESTIONS
 from qrprof.tui.app.aside import aside
 from qrprof.tui.app.bar import Bar, Question
+from qrprof.tui.app.diffs import emphasised
 from qrprof.tui.app.glyphs import Glyphs
 from qrprof.tui.app.outside import command_of, run_suspended
 from qrprof.tui.app.session import NOTHING, Selection, Session
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from qrprof.tui.app.suggestion_rows import Suggestion, Suggestions
 
 PAGE, CHANGES = "page", "changes"  # what the pane shows
+CONTEXT: Final = 3  # lines
 NONE: Final = "there is none yet: optimizations and `qrprof gate` make some, and so do runs that call QR"
 
 
@@ -35,6 +38,7 @@ class SuggestionsView(PaneView["Suggestions"]):
         self.root = root
         self.found: Suggestions | None = None
         self.decided: str | None = None  # what the cursor leaves for the next one that is undecided
+        self.context = CONTEXT  # lines around what was changed
 
     def tables(self) -> ComposeResult:
         yield Static("", classes="says", markup=False)
@@ -117,7 +121,7 @@ class SuggestionsView(PaneView["Suggestions"]):
 
         one = self.one()
         if one and self.opened == PAGE:
-            self.open_pane(PAGE, page(one))
+            self.open_pane(PAGE, page(self.root, one))
         elif one and self.opened == CHANGES:
             self.run_worker(self.read_changes(one), group="changes", exclusive=True, exit_on_error=False)
 
@@ -126,8 +130,7 @@ class SuggestionsView(PaneView["Suggestions"]):
         from qrprof.tui.app.suggestion_rows import page
 
         if one := self.one():
-            self.open_pane(PAGE, page(one))
-            self.post_message(self.Changed())
+            self.open_pane(PAGE, page(self.root, one))
 
     def action_changes(self) -> None:
         """From its whole source to what was changed in the file that it was made from, and back."""
@@ -139,15 +142,22 @@ class SuggestionsView(PaneView["Suggestions"]):
     async def read_changes(self, one: "Suggestion") -> None:
         from qrprof.tui.app.suggestion_rows import changes
 
-        lines = await aside(lambda: changes(self.root, one))
+        lines = await aside(lambda: changes(self.root, one, self.context))
         self.open_pane(CHANGES, lines)
-        self.post_message(self.Changed())
 
-    def mark(self, line: str) -> str:
-        """What is new and what is gone stand out beside their sign."""
+    def action_more_context(self) -> None:
+        self.show_context(self.context + 1)
+
+    def action_less_context(self) -> None:
+        self.show_context(self.context - 1)
+
+    def show_context(self, lines: int) -> None:
+        self.context = max(lines, 0)
+        self.put_pane()
+
+    def styled(self, lines: Sequence[str]) -> Sequence[Content]:
         one = self.one()
-        differs = self.opened == CHANGES or (one is not None and one.shown.kept.swap.patch is not None)
-        return {"+": "bold", "-": "dim"}.get(line[:1], "") if differs else ""
+        return emphasised(lines) if self.opened == CHANGES or (one and one.is_patch) else super().styled(lines)
 
     # --- decisions
 
@@ -174,8 +184,9 @@ class SuggestionsView(PaneView["Suggestions"]):
             if yes:
                 self.decide(one, partial(accept, self.root, one, override))
 
-        lines = [self.glyphs.text(line) for line in asked(one, override)]
-        self.app.push_screen(Agree(f"Accept {one.name}?", lines), agreed)
+        lines = [self.glyphs.text(line) for line in asked(self.root, one, override)]
+        drawn = emphasised(lines) if one.is_patch else [Content(line) for line in lines]
+        self.app.push_screen(Agree(f"Accept {one.name}?", drawn, self.glyphs), agreed)
 
     def action_reject(self) -> None:
         from qrprof.tui.app.suggestion_rows import reject
