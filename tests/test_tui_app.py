@@ -57,16 +57,30 @@ def test_details_say_what_show_says(root: Path, example: Path) -> None:
 
 def test_a_small_terminal_shows_the_details_in_the_tables_place(root: Path, example: Path) -> None:
     async def script(driver: Driver) -> None:
-        assert "why" not in driver.screen
+        assert "advice" not in driver.screen
         await driver.press("enter")
         await driver.settle()
-        assert "why" in driver.screen
+        assert "advice" in driver.screen
         assert "ms/step" not in driver.lines[2]
+        assert driver.lines[-2].strip() == "esc: back to the table"
         await driver.press("escape")
         await driver.settle()
         assert "ms/step" in driver.lines[2]
 
     play(app_on(example, root), script, (60, 16))
+
+
+def test_enter_goes_to_the_details_beside_the_table_and_esc_back(root: Path, example: Path) -> None:
+    async def script(driver: Driver) -> None:
+        await driver.press("enter")
+        await driver.settle()
+        assert driver.app.focused is driver.app.bottlenecks.query_one(".details")
+        assert "ms/step" in driver.screen
+        await driver.press("escape")
+        await driver.settle()
+        assert driver.app.focused is driver.app.bottlenecks.first
+
+    play(app_on(example, root), script, (120, 40))
 
 
 def test_a_table_has_500_rows_at_most_and_the_others_in_one(root: Path) -> None:
@@ -271,6 +285,21 @@ def test_rows_without_a_value_come_last_and_ties_by_key(root: Path, example: Pat
     play(app_on(example, root), script)
 
 
+def test_what_is_scrolled_to_stays_where_columns_and_numbers_change(root: Path, example: Path) -> None:
+    async def script(driver: Driver) -> None:
+        grid, view = driver.app.bottlenecks.first, driver.app.bottlenecks
+        driver.app.set_filter("kind:op")  # its line is there from now on
+        await driver.press(*"j" * 15)
+        await driver.settle()
+        before, row = grid.scroll_y, grid.selected
+        assert before > 0
+        view.suppose("mm=2x")
+        await driver.until(lambda: "then, ms" in driver.screen and bool(view.told.line))
+        assert (grid.scroll_y, grid.selected) == (before, row)
+
+    play(app_on(example, root), script, (60, 16))
+
+
 # --- another run
 
 
@@ -291,9 +320,11 @@ def test_another_run_stands_beside_every_row_and_deltas_add_to_the_steps(root: P
         assert sum(row.delta_ns or 0.0 for row in found.rows) == pytest.approx(found.delta_ns)
         assert found.delta_ns == pytest.approx(39_358_541 * (1 - 1.3), rel=0.01)
         assert "A is before; A 51.2 ms, B 39.4 ms: B is 11.8 ms faster" in driver.screen
-        await driver.press("s")
+        driver.app.bottlenecks.first.sort_by("delta")
         await driver.settle()
-        assert "B - A" in driver.screen
+        deltas = [float(cell) for cell in driver.column("B - A")[:-1] if cell != "–"]  # without the others
+        assert deltas == sorted(deltas, reverse=True)
+        assert deltas[-1] < deltas[0]
         await driver.press("c")
         await driver.until(lambda: "B - A" not in driver.screen)
 

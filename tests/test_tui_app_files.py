@@ -6,15 +6,18 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
 import sys
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from swap_cases import verified
 from textual.widgets import Input
 from tui_runs import Driver, add_example, add_small, app_on, calm, ops, play
 
+from qrprof.planner.ledger import opened
 from qrprof.tui.app import outside
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.state import Kept, load_state, save_state, state_file
@@ -139,7 +142,38 @@ def test_an_export_that_cannot_be_is_a_message(root: Path, example: Path, monkey
     play(app_on(example, root), script)
 
 
+def test_a_ledger_for_which_there_is_no_room_is_a_message(root: Path, own: Path) -> None:
+    """As SQLite says it, of a file that may not grow."""
+    connect, most = sqlite3.connect, 1000
+
+    def full(path: Path, **named: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(path, **named)
+        connection.execute("PRAGMA page_size = 512")  # no room for two records
+        connection.execute(f"PRAGMA max_page_count = {most}")
+        return connection
+
+    async def script(driver: Driver) -> None:
+        await driver.press("6")
+        await driver.until(lambda: bool(driver.app.suggestions.problem))
+        assert "database or disk is full; make room" in " ".join(driver.screen.split())
+        await driver.press("1")
+        await driver.settle()
+        assert "linalg_qr" in driver.screen
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sqlite3, "connect", full)
+        verified(root)
+        with opened(root) as connection:
+            most = connection.execute("PRAGMA page_count").fetchone()[0]
+        play(app_on(own, root), script)
+
+
 # --- the editor
+
+
+def test_a_command_of_ones_own_is_shown_as_it_is_typed() -> None:
+    assert outside.as_typed(outside.command_of(["swaps", "accept", "a b"])) == "qrprof swaps accept 'a b'"
+    assert outside.as_typed(["vi", "+68", "train.py"]) == "vi +68 train.py"
 
 
 @pytest.mark.parametrize(
@@ -257,6 +291,27 @@ def test_a_broken_trace_is_a_message_and_a_mended_one_is_read(root: Path) -> Non
         shutil.copytree(add_example(root, "good"), folder)
         await driver.press("r")
         await driver.until(lambda: "linalg_qr" in driver.screen)
+
+    play(app_on(folder, root), script)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"traceEvents": [{"ph": "X", "ca', "the file breaks off"),
+        ("", "is empty"),
+        ("not a trace", "is not a trace"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_one_sentence_with_its_path(root: Path, text: str, reason: str) -> None:
+    folder = add_small(root, [], "broken")
+    (folder / "rank0.trace.json").write_text(text)
+
+    async def script(driver: Driver) -> None:
+        problem = driver.app.bottlenecks.problem or ""
+        assert problem.startswith(f"{folder / 'rank0.trace.json'} ")
+        assert reason in problem
+        assert "".join(problem.split()) in "".join(driver.screen.split())
 
     play(app_on(folder, root), script)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from textual.command import CommandPalette
+from textual.command import CommandList, CommandPalette
 from textual.widgets import Input
 from tui_runs import SIZES, Driver, add_example, app_on, calm, play
 
@@ -83,8 +83,9 @@ def test_bindings_footer_help_and_palette_are_of_the_table(root: Path, example: 
             await driver.press(str(1 + RUN_VIEWS.index(view)))
             await driver.settle()
             table = list(actions_of(view))
-            bound = {binding.action for _, active in driver.app.active_bindings.items() for binding in [active.binding]}
-            assert {f"act('{action.id}')" for action in table} <= bound
+            bound = {active.binding.action for active in driver.app.active_bindings.values()}
+            enter = {"act('more')"} if "select_cursor" in bound else set()  # the table's own, which does the same
+            assert {f"act('{action.id}')" for action in table} <= bound | enter
             footer = driver.lines[-1]
             assert all(f"{keys_of(action)} {action.label}" in footer for action in table if action.footer)
             await driver.press("?")
@@ -118,6 +119,10 @@ def test_the_palette_does_an_action(root: Path, example: Path) -> None:
         await driver.press("ctrl+p")
         await driver.settle()
         assert isinstance(driver.app.screen, CommandPalette)
+        commands = driver.app.screen.query_one(CommandList)
+        labels = [action.label for action in driver.app.possible()]
+        await driver.until(lambda: commands.option_count == len(labels))
+        assert [str(option.prompt).splitlines()[0] for option in commands.options] == labels
         await driver.type("what launching")
         await driver.settle()
         await driver.pilot.pause(0.5)
@@ -135,6 +140,32 @@ def test_an_action_that_cannot_be_done_says_why(root: Path, example: Path) -> No
         await driver.press("G", "e")
         await driver.settle()
         assert driver.said[-1] == "edit: no source line is known for this row"
+
+    play(app_on(example, root), script)
+
+
+def test_a_message_leaves_the_lines_below_in_sight(root: Path, example: Path) -> None:
+    async def script(driver: Driver) -> None:
+        await driver.press("/")
+        await driver.type("qr")
+        await driver.press("enter")
+        await driver.settle()
+        below = driver.lines[-2:]
+        assert below[0].startswith(" filter qr: ")
+        await driver.press("t", "t", "t")
+        await driver.settle()
+        assert "theme qrprof-light" in driver.screen
+        assert driver.lines[-2:] == below
+
+    play(app_on(example, root), script)
+
+
+def test_a_long_message_stands_for_as_long_as_it_takes_to_read(root: Path, example: Path) -> None:
+    async def script(driver: Driver) -> None:
+        for length in (10, 300):
+            driver.app.say("x" * length)
+        await driver.settle()
+        assert [one.timeout for one in driver.app._notifications] == [5.0, 20.0]
 
     play(app_on(example, root), script)
 

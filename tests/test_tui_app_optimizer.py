@@ -372,6 +372,27 @@ def test_what_cannot_be_optimized_says_why(root: Path) -> None:
     play(app_on(EXAMPLE, root), script)
 
 
+def test_a_process_that_is_killed_is_a_message_and_the_app_goes_on(root: Path) -> None:
+    folder = add_example(root)
+
+    async def script(driver: Driver) -> None:
+        await driver.press("o", "enter")
+        await driver.until(lambda: driver.app.optimizer.runner is not None)
+        assert driver.app.optimizer.runner is not None
+        driver.app.optimizer.runner.process.kill()
+        await driver.until(lambda: bool(driver.said))
+        assert driver.said[-1] == "the optimizer has ended: it was ended by SIGKILL; what it found is kept"
+        assert driver.app.optimizer.process_state() == "gone"
+        await driver.press("1")
+        await driver.settle()
+        assert "linalg_qr" in driver.screen
+        await driver.press("o")
+        await driver.settle()
+        assert isinstance(driver.app.focused, Input)  # another one may be started
+
+    play(app_on(folder, root), script)
+
+
 def test_a_process_that_fails_is_a_message(root: Path) -> None:
     add_example(root)
 

@@ -112,6 +112,18 @@ def test_the_terminal_ui_into_a_pipe_says_what_to_print(root: Path, capsys: pyte
     assert printed.err.startswith("qrprof: the terminal UI needs a terminal; into a pipe print `qrprof rank`")
 
 
+def test_a_terminal_that_cannot_draw_gets_no_app(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_example(root)
+    monkeypatch.setenv("TERM", "dumb")
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True)
+    assert run([]) == 0
+    assert capsys.readouterr().out.startswith("Usage: qrprof")
+    assert run(["tui"]) == 2
+
+
 # --- a real terminal
 
 
@@ -187,6 +199,7 @@ def test_a_first_run_is_traced_from_the_start_screen_and_opened(root: Path, term
     terminal.keys("\r")
     terminal.until("and its arguments")
     terminal.keys("train.py\r")
+    terminal.until("$ qrprof trace train.py")
     terminal.until("press enter to go back", 120)
     terminal.keys("\r")
     terminal.until("ms/step")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from textual.app import App
 
+QRPROF: Final = (sys.executable, "-m", "qrprof")
 CLIPBOARDS: Final = (["wl-copy"], ["xclip", "-selection", "clipboard"], ["pbcopy"], ["clip.exe"])
 PATIENCE_S: Final = 2.0  # for a clipboard's program
 WITH_GOTO: Final = ("code", "codium", "cursor")  # editors that take --goto FILE:LINE
@@ -22,7 +23,7 @@ def run_suspended(app: App[Any], command: Sequence[str], cwd: Path, *, wait: boo
     Raises OSError where it cannot be started, SuspendNotSupported where the terminal cannot be handed over.
     """
     with app.suspend():
-        print(f"$ {shlex.join(command)}", flush=True)
+        print(f"$ {as_typed(command)}", flush=True)
         code = subprocess.run(command, cwd=cwd, check=False).returncode
         if wait:
             print(f"\nended with exit code {code}; press enter to go back ", end="", flush=True)
@@ -31,8 +32,14 @@ def run_suspended(app: App[Any], command: Sequence[str], cwd: Path, *, wait: boo
 
 
 def command_of(words: Sequence[str]) -> list[str]:
-    """`qrprof` with these words."""
-    return [sys.executable, "-m", "qrprof", *words]
+    """`qrprof` with these words, by the interpreter that runs now."""
+    return [*QRPROF, *words]
+
+
+def as_typed(command: Sequence[str]) -> str:
+    """A command as a person would type it."""
+    own = tuple(command[: len(QRPROF)]) == QRPROF
+    return shlex.join(["qrprof", *command[len(QRPROF) :]] if own else command)
 
 
 def to_local_clipboard(text: str) -> bool:

@@ -77,7 +77,9 @@ class Runner:
             return file.read().decode(errors="replace").splitlines()
 
     def last_words(self) -> str:
-        """One line."""
+        """One line of how it has ended."""
+        if (code := self.process.poll()) and code < 0:
+            return f"it was ended by {signal.Signals(-code).name}; what it found is kept"
         lines = [line.strip() for line in self.lines() if line.strip()]
         return lines[-1].removeprefix(TALK) if lines else "it printed nothing"
 

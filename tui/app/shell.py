@@ -1,18 +1,20 @@
 """An app whose keys, help and palette are made of a table of actions."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.dom import DOMNode
-from textual.screen import Screen
 
 from qrprof.tui.app.actions import Action, State
 from qrprof.tui.app.glyphs import Glyphs
 from qrprof.tui.app.themes import CYCLE, OWN, following
 from qrprof.tui.app.views.help import ActionProvider, Help
+
+SHORTEST_S: Final = 5.0  # that a message stands
+READ_PER_S: Final = 15  # characters of a message that a person reads
 
 
 class Shell(App[None]):
@@ -67,7 +69,12 @@ class Shell(App[None]):
             await self.run_action(action.id, self.doer(action))
 
     def say(self, text: str, *, problem: bool = False) -> None:
-        self.notify(self.glyphs.text(text), severity="error" if problem else "information", markup=False)
+        self.notify(
+            self.glyphs.text(text),
+            severity="error" if problem else "information",
+            timeout=max(SHORTEST_S, len(text) / READ_PER_S),
+            markup=False,
+        )
 
     # --- what any such app can do
 
@@ -87,6 +94,3 @@ class Shell(App[None]):
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(placeholder="an action", id="--command-palette"))
-
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        yield SystemCommand("all themes", "Choose among all themes", self.search_themes)
