@@ -51,6 +51,17 @@ def test_a_candidate_is_one_line_with_the_best_and_what_is_left(progress: Progre
     ]
 
 
+def test_a_best_that_is_no_faster_when_timed_again_is_none_and_it_says_so(progress: Progress, lines: list[str]) -> None:
+    for one in (event("proposed", number=1, sha256="ab", changed="X"), judged(1, 2.0), better(1, 2.0), judged(1, 0.99)):
+        progress.show(one)
+    assert lines[-1] == (
+        "#1 preview PASS 0.99x (0.89x to 1.09x): X; best none: #1 was no faster when timed again; left 3 evaluations"
+    )
+    progress.show(better(2, 1.5))
+    progress.show(judged(1, 0.98))
+    assert "; best #2 1.50x" in lines[-1]
+
+
 def test_all_else_that_a_person_should_know_is_a_line_and_spend_ends_it(progress: Progress, lines: list[str]) -> None:
     usage = {"seconds": 0.0, "evaluations": 0, "dollars": None, "tokens_in": 900, "tokens_out": 100, "requests": 2}
     for one in (

@@ -169,6 +169,9 @@ def test_launches_beside_those_of_another_run(root: Path) -> None:
         was = np.array([before.get(op, 0.0) for op in now["op"]])
         assert deltas == pytest.approx(((now["api_ns"] - was) / 1e6).tolist(), rel=5e-3, abs=1e-6)
         assert (was > 0).sum() > 3
+        view.first.sort_by("delta")
+        await driver.settle()
+        assert [float(cell) for cell in driver.column("B - A ms")] == sorted(deltas, reverse=True)
 
     folder, other = add_recorded(root, "adamw_fused"), add_recorded(root, "loader_bound", "20260101-000000-other")
     on_view(LAUNCHES, folder, root, script, (120, 40))
@@ -332,6 +335,9 @@ def test_qr_calls_beside_those_of_another_run(root: Path) -> None:
         deltas = dict(zip(driver.column("QR call"), driver.column("B - A ms"), strict=True))
         assert deltas["linalg_qr 2048 x 2048 float"] == "+85.0"
         assert float(deltas["linalg_qr 512 x 512 float"]) == pytest.approx(41.0 - 15.0, abs=0.1)
+        view.first.sort_by("delta")
+        await driver.settle()
+        assert driver.column("B - A ms") == sorted(deltas.values(), key=float, reverse=True)
 
     folder, other = add_recorded(root, "soap_qr"), add_recorded(root, "qr_loop_8x512", "20260101-000000-other")
     on_view(PANELS, folder, root, script)
@@ -345,6 +351,7 @@ def test_qr_on_a_cpu_is_not_split_and_says_so(root: Path) -> None:
         assert driver.column("QR call") == ["linalg_qr 3 x 64 x 32 float"]
         assert driver.column("batch") == ["3"]
         assert "LAPACK: not split" in driver.screen
+        assert " ".join(driver.screen.split()).count("under the profiler; a ranking is of unprofiled ones") == 1
         assert not driver.app.query_one(".columns", Grid).display
 
     on_view(PANELS, add_small(root, rows), root, script)

@@ -62,7 +62,8 @@ class Progress:
     def judged(self, record: Mapping[str, Any]) -> str:
         number = f"#{record['number']}"
         if self.best.split()[0] == number and record["over"] is not None:
-            self.best = f"{number} {speed(record['over'])}"  # as it was timed last
+            faster = record["over"]["mid"] > 1
+            self.best = f"{number} {speed(record['over'])}" if faster else f"none: {number} was no faster when timed again"
         parts = [number, str(record["rung"]), str(record["outcome"])]
         if record["over"] is not None:
             parts.append(speed(record["over"]))

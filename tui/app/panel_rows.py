@@ -12,7 +12,7 @@ from qrprof.profiler.phases import FUSED
 from qrprof.tui.app.session import Session
 from qrprof.tui.app.widgets.bars import Part
 from qrprof.tui.app.widgets.grid import Head, Line, Value
-from qrprof.tui.commands.panels import GAP, in_us, ink, label, phases_of, shape_line, shares_line
+from qrprof.tui.commands.panels import GAP, in_us, ink, label, phases_of, shape_line, shares_line, timed_line
 from qrprof.tui.ranking import MS
 
 SHAPES: Final = (
@@ -52,6 +52,8 @@ def panels(session: Session, other: Session | None) -> Panels:
     says, coverage = [] if shapes else [("panels", NONE)], session.launches.coverage
     if coverage.verdict is not Verdict.TRUSTED:
         says.append(("coverage", describe(coverage)))
+    if shapes and (timed := timed_line(session.run, session.facts)):
+        says.append(("timed", timed))
     before = step_times(other) if other else None
     if other:
         says.append(("compared", f"A is {other.folder.name}; the difference is of recorded times"))

@@ -13,7 +13,7 @@ from rich.text import Text
 from qrprof.profiler import units
 from qrprof.profiler.coverage import Coverage, cover, describe
 from qrprof.profiler.errors import Exit
-from qrprof.profiler.facts import find_facts
+from qrprof.profiler.facts import Facts, find_facts
 from qrprof.profiler.load import load_run
 from qrprof.profiler.panels import PanelStep, find_panels
 from qrprof.profiler.panelsums import PanelCall, PanelColumn, PanelShape, block_columns, by_call, by_shape
@@ -86,15 +86,18 @@ def command(run: str | None, as_json: bool, as_csv: bool, top: int, number: int,
         if not steps:
             say("there are no QR calls in the recorded steps")
     else:
-        write(page(info, coverage, steps, top))
+        write(page(info, facts, steps, top))
     return Exit.OK
 
 
-def page(run: RunInfo, coverage: Coverage, steps: Sequence[PanelStep], top: int) -> list[RenderableType]:
+def page(run: RunInfo, facts: Facts, steps: Sequence[PanelStep], top: int) -> list[RenderableType]:
+    coverage = cover(facts)
     blocks: list[RenderableType] = [field("run", run_line(run)), field("coverage", describe(coverage))]
     shapes = by_shape(by_call(steps))
     if not shapes:
         return [*blocks, field("panels", "no QR calls in the recorded steps")]
+    if timed := timed_line(run, facts):
+        blocks.append(field("timed", timed))
     for shape in shapes[:top]:
         blocks += ["", *shape_blocks(shape)]
     if len(shapes) > top:
@@ -105,6 +108,18 @@ def page(run: RunInfo, coverage: Coverage, steps: Sequence[PanelStep], top: int)
         heading = f"{part} of {label(shapes[0])}, us of the mean call:"
         blocks += ["", title(heading), columns_table(own, top)]
     return blocks
+
+
+def timed_line(run: RunInfo, facts: Facts) -> str:
+    """Why times differ from those of a ranking; "" where no step ran without the profiler."""
+    if (step_ns := run.step_ns()) is None:
+        return ""
+    steps = facts.steps.host
+    recorded_ns = float(((steps.end - steps.start) * steps.weight).sum())
+    return (
+        f"in recorded steps, {units.time(recorded_ns)} each under the profiler; "
+        f"a ranking is of unprofiled ones, {units.time(step_ns)} each"
+    )
 
 
 # --- a shape
