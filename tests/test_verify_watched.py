@@ -211,6 +211,27 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
     assert 1 << 20 < int(said) < len(held) < most_resident()
 
 
+def test_sparse_gradients_are_compared_as_others_are(tmp_path: Path) -> None:
+    def steps(leads: bool) -> list[Step]:
+        torch.manual_seed(0)
+        model = torch.nn.Embedding(5, 3, sparse=True)
+        optimizer = torch.optim.SparseAdam(list(model.parameters()), lr=0.1)
+        seen = following.Seen()
+        task = following.Task(tmp_path / "record.json", tmp_path, leads, forced=2, steps=3)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.tensor([1, 3, 3])).square().sum().backward()
+            following.begins(optimizer, seen)
+            optimizer.step()  # type: ignore[no-untyped-call]
+            following.stepped(optimizer, seen, task)
+        return seen.steps
+
+    stock, own = steps(leads=True), steps(leads=False)
+    assert [one.parameters[0].gradient for one in stock] == [one.parameters[0].gradient for one in own]
+    assert stock[0].parameters[0].gradient > 0
+    assert [one.parameters[0].apart for one in own] == [None, Apart(0.0, 0.0, 0.0), Apart(0.0, 0.0, 0.0)]
+
+
 def test_no_snapshot_follows_one_for_which_there_was_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, optimizer = trained()
     own = snapshot.taken(optimizer, [None] * 4)

@@ -103,7 +103,12 @@ def watch_losses(losses: list[Tensor]) -> None:
 def begins(optimizer: Any, seen: Seen) -> None:
     parameters = parameters_of(optimizer)
     weights = [p.detach().clone() for p in parameters]
-    seen.before = Before(weights, [None if p.grad is None else p.grad.detach().clone() for p in parameters])
+    seen.before = Before(weights, [None if p.grad is None else dense(p.grad) for p in parameters])
+
+
+def dense(gradient: Tensor) -> Tensor:
+    """A copy, of a sparse one too: an embedding may have such."""
+    return gradient.detach().clone() if gradient.layout is torch.strided else gradient.detach().to_dense()
 
 
 @torch.no_grad()
