@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,3 +122,17 @@ def test_ranks_that_do_not_talk_to_each_other_are_recorded_too(workshop: Any) ->
     ranks = two_ranks(workshop, "for _ in range(40): step()\n")
     assert [rank.code for rank in ranks] == [0, 0]
     assert [len(ranks[0].load(rank)[0].recorded) for rank in (0, 1)] == [5, 5]
+
+
+@pytest.mark.parametrize("command", ["trace", "run"])
+@pytest.mark.parametrize(
+    "launcher", [("torchrun",), ("-m", "torch.distributed.run"), ("/opt/bin/accelerate", "launch")]
+)
+def test_a_launcher_is_no_program_to_follow(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, launcher: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(command, *launcher, "--nproc-per-node", "2", "train.py")
+    assert (code, out) == (2, "")
+    assert "starts the program in other processes, which qrprof would not see" in err
+    assert "`torchrun --no-python --nproc-per-node 2 qrprof trace train.py`" in err

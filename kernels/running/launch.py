@@ -19,9 +19,8 @@ def launched(
 ) -> int:
     """Run a script, or with `module` a module, to its own end; its exit code, 128 + n for death by signal n.
 
-    What it prints is its own. Raises QrprofError (exit code 2) for a script that cannot be read.
+    What it prints is its own. Raises QrprofError (exit code 2) for a script that cannot be read, or starts others.
     """
-    if not module:
-        check_script(script)
+    check_script(script, module)
     command = [sys.executable, "-c", CHILD, json.dumps(request | {"module": module}), script, *args]
     return ended(command, QUIET | dict(os.environ if env is None else env))

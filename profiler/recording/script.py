@@ -16,6 +16,16 @@ from pathlib import Path
 from qrprof.profiler.errors import Exit, QrprofError
 
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
+LAUNCHERS = frozenset(
+    (
+        "torchrun",
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "accelerate",
+        "accelerate.commands.launch",
+        "deepspeed",
+    )
+)
 Ended = Callable[[BaseException | None], None]
 
 
@@ -76,7 +86,16 @@ def keep_compiler_out() -> None:
 # --- the script
 
 
-def check_script(script: str) -> None:
+def check_script(script: str, module: bool) -> None:
+    """Raises QrprofError (exit code 2) for a launcher, and for a script that cannot be read."""
+    if (script if module else Path(script).name) in LAUNCHERS:
+        raise QrprofError(
+            f"{script} starts the program in other processes, which qrprof would not see; have it start `qrprof trace` "
+            "or `qrprof run` in each, as in `torchrun --no-python --nproc-per-node 2 qrprof trace train.py`",
+            Exit.USAGE,
+        )
+    if module:
+        return
     path = Path(script)
     if path.is_dir():
         raise QrprofError(f"cannot run {script}: it is a folder; give a script, or a module with -m", Exit.USAGE)

@@ -68,10 +68,9 @@ def trace(options: TraceOptions, talk: TextIO = sys.stderr) -> TraceResult:
 
     Returns the script's exit code (1 where it ended well but nothing was recorded, unless it is one rank
     of several) and the run's folder.
-    Raises QrprofError for a script that cannot be read and a folder that cannot be written.
+    Raises QrprofError for a script that cannot be read or starts others, and a folder that cannot be written.
     """
-    if not options.module:
-        check_script(options.script)
+    check_script(options.script, options.module)
     launch = launch_of(os.environ)
     if options.repeat > 1 and launch.world_size > 1:
         raise QrprofError(

@@ -83,8 +83,7 @@ def command(
     root = Path.cwd()
     entries = accepted(root)
     promise = promise_of(root, promised, entries)
-    if not module:
-        check_script(script)
+    check_script(script, module)
     if os.environ.get("QRPROF_SWAPS") == "off":
         raise QrprofError("QRPROF_SWAPS=off leaves everything stock, there is nothing to verify; unset it", Exit.USAGE)
     if launch_of(os.environ).world_size > 1:
