@@ -236,7 +236,8 @@ def test_what_was_changed_in_the_file_it_was_made_from(root: Path) -> None:
 
 def test_more_or_less_may_stand_around_each_change(root: Path) -> None:
     first, *rest = SOURCE.splitlines()
-    of_optimization(root, "\n".join([first, "    # gone", *rest]) + "\n")
+    of_optimization(root, "\n".join([first.replace("dim", "axis"), "    # gone", *rest]) + "\n")
+    pictures = []
 
     async def script(driver: Driver) -> None:
         await driver.press("}")
@@ -245,6 +246,9 @@ def test_more_or_less_may_stand_around_each_change(root: Path) -> None:
         await driver.press("b")
         await driver.until(lambda: "-    # gone" in driver.screen)
         assert rest[1] in driver.screen
+        driver.app.clear_notifications()
+        await driver.settle()
+        pictures.append(driver.app.export_screenshot())
         for _ in range(2):
             await driver.press("{")
         await driver.until(lambda: rest[1] not in driver.screen)
@@ -256,6 +260,7 @@ def test_more_or_less_may_stand_around_each_change(root: Path) -> None:
         await driver.until(lambda: rest[0] in driver.screen)
 
     on_suggestions(root, script)
+    check(pictures[0], "changes.svg")  # for eyes
 
 
 def test_of_a_file_of_ones_own_it_is_not_known(root: Path) -> None:

@@ -343,6 +343,23 @@ def test_qr_calls_beside_those_of_another_run(root: Path) -> None:
     on_view(PANELS, folder, root, script)
 
 
+def test_what_the_cursor_is_on_is_optimized_where_the_view_does_not_have_what_was_selected(root: Path) -> None:
+    async def script(driver: Driver) -> None:
+        await driver.press("1", "j")
+        await driver.settle()
+        assert driver.app.selection.key != "aten::linalg_qr"
+        selected = driver.app.selection
+        await driver.press("4")
+        await driver.settle()
+        await driver.press("o")
+        await driver.settle()
+        assert driver.lines[-2].startswith(" optimize aten::linalg_qr ")
+        await driver.press("escape")
+        assert driver.app.selection == selected  # other views still have it
+
+    on_view(PANELS, add_recorded(root, "qr_loop_8x512"), root, script)
+
+
 def test_qr_on_a_cpu_is_not_split_and_says_so(root: Path) -> None:
     rows = ops(["aten::linalg_qr", "aten::mm"])
     rows[2]["args"] = {"Input Dims": [[3, 64, 32]], "Input type": ["float"]}

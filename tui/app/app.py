@@ -191,12 +191,18 @@ class QrprofApp(Optimizing):
 
     # --- what can be done
 
+    @property
+    def here(self) -> Selection:
+        """What was selected, or else what the cursor of a view is on that does not have it."""
+        key = self.view.cursor_key() if self.view else None
+        return self.selection if key in (None, self.selection.key) else Selection(key)
+
     def state(self) -> State:
         view = self.view
         return State(
             view=self.shown,
             loaded=view is not None and view.ready,
-            selection=self.selection,
+            selection=self.here,
             filter=self.filter_text,
             place=view.place() if view and view.ready else None,
             others=len(self.others),

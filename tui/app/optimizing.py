@@ -20,14 +20,18 @@ LEAVING: Final = {
 
 class Optimizing(Sharing):
     session: Session | None
-    selection: Selection
     optimizer: OptimizerView
+
+    @property
+    def here(self) -> Selection:
+        """What is to be optimized."""
+        raise NotImplementedError
 
     def open_view(self, name: str) -> None:
         raise NotImplementedError
 
     def action_optimize(self) -> None:
-        session, key = self.session, self.selection.key
+        session, key = self.session, self.here.key
         if session is None or key is None:
             return
         words = [str(session.folder), "--rank", str(session.number), "--target", key]

@@ -121,6 +121,10 @@ class View(Vertical, Generic[Loaded]):
         """What is shown instead of a table, such as a source; None: the table is what there is."""
         return None
 
+    def cursor_key(self) -> str | None:
+        """The key of the ranking that the cursor is on; None: as selected elsewhere."""
+        return None
+
     def row(self) -> Sequence[str] | None:
         """The cells of the row selected."""
         return None

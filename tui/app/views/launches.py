@@ -46,6 +46,9 @@ class LaunchesView(GridView["Launched"]):
         if selection.key and self.by == OP:
             self.first.go_to(selection.key)
 
+    def cursor_key(self) -> str | None:
+        return self.first.selected if self.by == OP else None
+
     @on(Grid.Moved)
     def follow(self, message: Grid.Moved) -> None:
         self.post_message(Selected(Selection(message.key)) if self.by == OP else self.Changed())

@@ -61,6 +61,10 @@ class PanelsView(GridView["Panels"]):
             self.first.go_to(own[0])
             self.open_shape()
 
+    def cursor_key(self) -> str | None:
+        opened = self.found.opened.get(self.first.selected or "") if self.found else None
+        return opened.op if opened else None
+
     @on(Grid.Moved, ".shapes")
     def follow(self, message: Grid.Moved) -> None:
         self.open_shape()
