@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from verify_cases import CASES, QR, SOFTMAX, SOFTMAX_BACKWARD, Accepted, accepted
 
-from qrprof.kernels.running.watched import Swaps, read_trained
+from qrprof.kernels.running.watched import Swaps, read_timed, read_trained
 from qrprof.planner.verify import verify as verifying
 from qrprof.planner.verify.processes import Leg, Program, run
 from qrprof.planner.verify.records import Kind, Verification
+from qrprof.planner.verify.traces import compared
+from qrprof.profiler.recording.spawn import base_record
 
 pytestmark = pytest.mark.slow  # each starts the program several times
 
@@ -175,6 +177,34 @@ def test_steps_that_begin_alike_begin_with_the_stock_program_s_buffers(tmp_path:
     assert [run(program, leg, tmp_path).code for leg in legs] == [0, 0]
     stock, other = ((tmp_path / f"{leg.name}.stdout").read_text().splitlines() for leg in legs)
     assert [one == another for one, another in zip(stock, other, strict=True)] == [True] * 4 + [False] * 2
+
+
+PROFILED = """
+import torch
+from torch.profiler import ProfilerActivity, profile
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(1000):
+    if i == {begin}:
+        own = profile(activities=[ProfilerActivity.CPU])
+        own.start()
+    optimizer.zero_grad()
+    model(torch.randn(32, 8)).square().mean().backward()
+    optimizer.step()
+    if i == {end}:
+        own.stop()
+"""
+
+
+@pytest.mark.parametrize(("begin", "end"), [(3, 5), (5, 6)])  # of its profile; ours would begin after step 3
+def test_a_program_that_profiles_itself_is_timed_without_a_trace(tmp_path: Path, begin: int, end: int) -> None:
+    (tmp_path / "train.py").write_text(PROFILED.format(begin=begin, end=end))
+    base = base_record("A", "train.py", (), False, 1)
+    watch = {"kind": "time", "folder": str(tmp_path), "warmup": 1, "steps": 3, "traced": 4, "base": base}
+    ended = run(Program(str(tmp_path / "train.py"), (), module=False), Leg("stock", None, watch), tmp_path)
+    assert (ended.code, len(read_timed(ended.file).steps_ns)) == (0, 3)
+    assert compared(tmp_path, ()).withheld
+    assert not list(tmp_path.glob("*.trace.json.gz"))
 
 
 def test_a_stock_run_stays_stock_whatever_the_program_installs(tmp_path: Path) -> None:

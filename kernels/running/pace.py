@@ -34,7 +34,9 @@ class Seen:
     stretches: list[tuple[Stamp, Stamp]] = field(default_factory=list)
     begin: Stamp | None = None
     memory: list[int] = field(default_factory=list)
+    turn: window.Turn = field(default_factory=window.Turn)
     opened: window.Window | None = None
+    untraced: bool = False  # the program uses torch's profiler itself
 
 
 def install(settings: dict[str, Any]) -> None:
@@ -55,7 +57,13 @@ def install(settings: dict[str, Any]) -> None:
         if os.getpid() == pid:
             guarded(pace.file, lambda: step_ended(source, seen, pace, end))
 
+    def theirs() -> None:
+        if os.getpid() == pid:
+            guarded(pace.file, lambda: give_way(seen))
+
     boundaries.watch_optimizers(boundary)
+    if pace.traced:
+        window.watch_other_profilers(seen.turn, theirs)
 
 
 def step_ended(source: str, seen: Seen, pace: Pace, end: Callable[[], None]) -> None:
@@ -64,18 +72,25 @@ def step_ended(source: str, seen: Seen, pace: Pace, end: Callable[[], None]) -> 
         seen.stretches.append((seen.begin, clock.stamp()))
         seen.memory.append(held())
     seen.steps += 1
-    into = seen.steps - pace.warmup - pace.steps
-    if into >= 0 and pace.traced:
+    into, traced = seen.steps - pace.warmup - pace.steps, 0 if seen.untraced else pace.traced
+    if into >= 0 and traced:
         trace(into, seen, pace)
-    if into >= (pace.traced + 1 if pace.traced else 0):
+    if into >= (traced + 1 if traced else 0):
         end()
     seen.begin = clock.stamp() if seen.steps >= pace.warmup and into < 0 else None
+
+
+def give_way(seen: Seen) -> None:
+    """torch has one profiler, and crashes where two use it in turns."""
+    seen.untraced = True
+    if seen.opened is not None and seen.opened.running:
+        seen.opened.stop(another_follows=True)
 
 
 def trace(into: int, seen: Seen, pace: Pace) -> None:
     """The window opens with a lead-in step, and closes with the last step's mark."""
     if into == 0:
-        seen.opened = window.Window(window.Turn(), shapes=True, device=clock.uses_device())
+        seen.opened = window.Window(seen.turn, shapes=True, device=clock.uses_device())
         seen.opened.start()
         return
     if seen.opened is None:

@@ -15,7 +15,7 @@ from qrprof.profiler.trace import Trace
 def compared(folder: Path, ops: Collection[str]) -> Compared:
     """Of the traces in the folders A (stock) and B; rows of `ops` are the swaps' own."""
     if not all((folder / name / RUN_FILE).exists() for name in "AB"):
-        return Compared((), (), "the program ended before a trace of it was whole")
+        return Compared((), (), "a trace of it is not whole: the program ended too soon, or uses torch.profiler itself")
     try:
         (a, first), (b, second) = (load_run(folder / name) for name in "AB")
     except QrprofError as error:
