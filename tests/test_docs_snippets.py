@@ -1,8 +1,9 @@
 """What the pages tell one to type can be typed, their Python compiles and imports, and their links lead somewhere.
 
 The words after a fence's opening say what it is: `console` has lines to type after "$ " and what they print, `sh` only
-lines to type, `python NAME.py` is a file. `run` after `console`: the section's files are written, its commands run, and
-they print what is quoted, where a line of "..." stands for any lines; after `varies` too, lines that begin as quoted.
+lines to type, `python NAME.py` is a file. `run` after `console`: the files of the section (of ##) are written, its
+commands run, and they print what is quoted, where a line of "..." stands for any lines; after `varies` too, lines that
+begin as quoted, on stderr too.
 `slow`: only in the long set.
 """
 
@@ -62,7 +63,7 @@ def snippets(page: str) -> Iterator[Snippet]:
             info = None
         elif info is not None:
             lines.append(line)
-        elif line.startswith("#"):
+        elif line.startswith(("# ", "## ")):
             section = line.lstrip("# ")
     assert info is None, f"{page}:{begun}: a fence that is never closed"
 
@@ -198,7 +199,11 @@ def test_a_recipe_runs_and_prints_what_it_says(section: list[Snippet], folder: P
                 ["bash", "-c", typed], env=env, capture_output=True, text=True, check=False, timeout=600
             )
             assert done.returncode == 0, f"{place(one)}: {typed}\n{done.stdout}{done.stderr}"
-            (begins if "varies" in one.info else prints)(quoted, done.stdout, f"{place(one)}: {typed}")
+            where = f"{place(one)}: {typed}"
+            if "varies" in one.info:
+                begins(quoted, done.stdout + done.stderr, where)
+            else:
+                prints(quoted, done.stdout, where)
 
 
 def prints(quoted: str, printed: str, where: str) -> None:

@@ -21,6 +21,7 @@ class Topic(NamedTuple):
 
 TOPICS: Final = {
     "recipes": Topic("what to type for common questions, with what it prints", "recipes"),
+    "soap": Topic("a tutorial: a slow SOAP step, from trace to an accepted kernel and back", "soap"),
     "tracing": Topic("how steps are found and recorded, and what is kept", "tracing"),
     "ranking": Topic("what the ranking says, and by what it is ordered", "ranking"),
     "what-if": Topic("how a step is replayed, and what KEY and SPEC mean", "whatif"),
