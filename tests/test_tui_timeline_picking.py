@@ -168,6 +168,9 @@ def test_the_selection_is_carried_both_ways(root: Path) -> None:
         assert key != "gap:data"
         assert marked is not None
         assert marked.count > 0
+        await driver.press("n")
+        assert lanes(driver).picked is not None
+        assert driver.app.selection.key == key
 
     on_timeline(folder, root, script)
 

@@ -130,8 +130,9 @@ def shows_changes(state: State) -> str | None:
     return has_swap(state) or (None if state.changes else "b shows what was changed")
 
 
-def has_filter(state: State) -> str | None:
-    return None if state.filter else "nothing is filtered; type / first"
+def has_hits(state: State) -> str | None:
+    marked = state.view == TIMELINE and state.selection.key
+    return None if state.filter or marked else "nothing is filtered; type / first"
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,8 @@ GENERAL: Final = (
         enabled=has_rows,
         footer=True,
     ),
-    Action("next", "n", "next hit", "Go to the next row that the filter keeps", enabled=has_filter),
-    Action("previous", "N", "previous hit", "Go to the row before that the filter keeps", enabled=has_filter),
+    Action("next", "n", "next hit", "Go to the next hit of the filter; in the timeline also of what is marked", enabled=has_hits),
+    Action("previous", "N", "previous hit", "Go to the hit before", enabled=has_hits),
     Action("clear", "escape", "clear", "Close what is open, then drop the filter and the what-if"),
     Action("compare", "c", "compare", "Compare with another run, or stop comparing", COMPARED, has_others, footer=True),
     Action("copy_row", "y", "copy row", "Copy the row as tab-separated text", enabled=has_rows),
