@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-all check clean
+.PHONY: demo test test-all check bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/examples.stamp
@@ -21,6 +21,9 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python benchmarks/all.py
 
 clean:
 	rm -rf $(VENV)
