@@ -182,8 +182,9 @@ class Guard:
         """Reads what was left on GPUs, which waits for them."""
         for device in {device for device, _ in (*self.flags, *self.furthest)} if self.on_gpu else ():
             torch.cuda.synchronize(device)  # a read waits for the current stream only
-        self.failed_on_device = sum(int(flag) for flag in self.flags.values())
-        furthest = max((float(one) for one in self.furthest.values()), default=None)
+        # While a number is read, another thread may be the first one on its stream.
+        self.failed_on_device = sum(int(flag) for flag in list(self.flags.values()))
+        furthest = max((float(one) for one in list(self.furthest.values())), default=None)
         swap = self.swap
         return self.counters.report(swap.name, swap.op, self.key, self.opened(), self.failed_on_device, furthest)
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -130,6 +130,18 @@ def test_a_report_waits_for_what_other_streams_have_yet_to_count(monkeypatch: py
     guard.flags[0, 7] = torch.tensor(0)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: guard.flags[device, 7].add_(2))
     assert guard.report().failed == 2
+
+
+def test_a_report_bears_a_stream_that_begins_meanwhile() -> None:
+    guard = Guard(swap(right), "CPU")
+
+    class Flag:
+        def __int__(self) -> int:
+            guard.flags[0, 8] = torch.tensor(1)
+            return 2
+
+    guard.flags[0, 7] = cast(torch.Tensor, Flag())
+    assert [guard.report().failed for _ in range(2)] == [2, 3]
 
 
 def test_any_other_op_can_be_swapped() -> None:
