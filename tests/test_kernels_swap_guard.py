@@ -140,7 +140,7 @@ def test_a_report_bears_a_stream_that_begins_meanwhile() -> None:
             guard.flags[0, 8] = torch.tensor(1)
             return 2
 
-    guard.flags[0, 7] = cast(torch.Tensor, Flag())
+    guard.flags[0, 7] = cast("torch.Tensor", Flag())
     assert [guard.report().failed for _ in range(2)] == [2, 3]
 
 
