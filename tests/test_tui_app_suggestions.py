@@ -20,6 +20,7 @@ from qrprof.planner import predictions
 from qrprof.planner.estimate import Basis, Estimate
 from qrprof.planner.gate import evidence, task_store
 from qrprof.planner.ledger import opened
+from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.patches.patch import made
 from qrprof.planner.predictions import forecast
 from qrprof.planner.swaps import decide, patching, proposals, store
@@ -461,6 +462,20 @@ def test_one_is_rejected_for_a_reason_and_stays_in_sight(root: Path, typed: str,
 
     on_suggestions(root, script)
     assert now(root, kept.name).changes[-1].why == why
+
+
+def test_why_one_is_rejected_is_a_hint_for_its_optimization(root: Path) -> None:
+    kept = of_optimization(root)
+    (one,) = journal_of(root).optimizations()
+
+    async def script(driver: Driver) -> None:
+        await driver.press("d")
+        await driver.type("too wide")
+        await driver.press("enter")
+        await driver.until(lambda: states(driver)[kept.name] == "rejected")
+
+    on_suggestions(root, script)
+    assert journal_of(root).hints(one.id) == ["a person rejected #3: too wide"]
 
 
 def test_an_accepted_one_is_taken_back(root: Path) -> None:

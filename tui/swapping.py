@@ -16,6 +16,7 @@ from qrprof.planner.gate.evidence import Kept
 from qrprof.planner.gate.records import Task
 from qrprof.planner.gate.task_store import keep, load_task
 from qrprof.planner.ledger import looked_up, opened
+from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.predictions import forecast
 from qrprof.planner.swaps import decide, patching, proposals, store
 from qrprof.planner.swaps.decide import Deciding, Here
@@ -146,10 +147,23 @@ def take_back(by: Deciding, kept: KeptSwap, state: State, why: str) -> None:
     """Out of the programs, or out of the file."""
     if kept.swap.patch is None:
         decide.leave(by, kept, state, why)
+        if state == "rejected":
+            hint(by, kept, why)
         return
     with opened(by.root) as connection:
         diff = store.source_of(connection, kept.swap.sha256)
     patching.take_back(by, kept, diff, state, why)
+
+
+def hint(by: Deciding, kept: KeptSwap, why: str) -> None:
+    """Why a candidate is not wanted, for the next proposals of its optimization."""
+    with opened(by.root) as connection:
+        verdict = kept.swap.verdict
+        file = evidence.find(connection, verdict).file if known(connection, verdict) else ""
+    optimization, _, number = file.partition("#")
+    journal = journal_of(by.root)
+    if number.isdigit() and optimization in [one.id for one in journal.optimizations()]:
+        journal.add_hint(optimization, f"a person rejected #{number}: {why}")
 
 
 # --- the gate
