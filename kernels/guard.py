@@ -21,6 +21,7 @@ from qrprof.kernels.elsewhere import elsewhere
 from qrprof.kernels.modes import Mode
 from qrprof.kernels.scalars import with_numbers
 from qrprof.kernels.stopwatch import Stopwatch
+from qrprof.kernels.swappable import overload
 
 FAILURES = 3
 SMALL = 4096  # elements: the stock kernel takes microseconds, and may hold the GIL
@@ -57,6 +58,8 @@ class Guard:
         self.on_gpu = key == "CUDA"
         kernel = torch.library.get_kernel(f"aten::{swap.op}", key)  # before the override is installed
         self.kernel = with_numbers(swap.op, kernel.call_boxed)
+        returns = [str(one.type) for one in overload(swap.op)._schema.returns]
+        self.outputs = len(returns) if set(returns) == {"Tensor"} else 0  # tensors; 0: something else is among them
         self.counters = Counters(Stopwatch(self.on_gpu), Stopwatch(self.on_gpu))
         self.flags: dict[tuple[int, int], Tensor] = {}  # (device, stream) -> failed checks, on the device
         self.failed_on_device = 0  # as last read
@@ -74,7 +77,7 @@ class Guard:
         device, timed = device_of(args), not self.on_gpu or self.sampled(self.counters.hits)
         start = self.counters.own.start(device) if timed else None
         try:
-            result = self.swap.fast(*args, **kwargs)
+            result = self.formed(self.swap.fast(*args, **kwargs))
         except NO_MEMORY:
             if replicas.several():  # one rank may be alone in this, unlike in other errors; stock would raise it too
                 raise
@@ -84,6 +87,16 @@ class Guard:
         if timed:
             self.counters.own.stop(start, device)
         self.check(self.counters.hit(), result, keyset, args, kwargs)
+        return result
+
+    def formed(self, result: Any) -> Any:
+        """The result, if it is as many tensors as the op's. Raises TypeError: the dispatcher would, in the program."""
+        several = (result,) if self.outputs == 1 else result
+        if self.outputs and (not isinstance(several, tuple | list) or len(several) != self.outputs):
+            raise TypeError(f"aten::{self.swap.op} gives {self.outputs} tensors")
+        for one in several if self.outputs else ():
+            if not isinstance(one, Tensor) and (one is not None or self.outputs == 1):  # a gradient nobody asked for
+                raise TypeError(f"aten::{self.swap.op} gives no {type(one).__name__}")
         return result
 
     def reason(self, *args: Any, **kwargs: Any) -> str:

@@ -85,6 +85,21 @@ def test_results_of_another_shape_are_failures_too() -> None:
     assert (report().checked, report().failed) == (1, 1)
 
 
+@pytest.mark.parametrize("result", [None, (), ("Q", "R"), (torch.eye(3),), torch.eye(3), [torch.eye(3)] * 3])
+def test_what_the_op_cannot_return_is_a_call_that_raised(result: Any) -> None:
+    kernels.install([swap(lambda A, mode="reduced": result, check=None)])
+    A = torch.randn(5, 3)
+    torch.testing.assert_close(tuple(torch.linalg.qr(A)), stock.qr(A))
+    assert (report().hits, report().errors, report().fallbacks) == (0, 1, {"TypeError": 1})
+
+
+@pytest.mark.parametrize("result", [[torch.eye(3)], 1.5, None])
+def test_one_tensor_is_no_list_of_one(result: Any) -> None:
+    kernels.install([Swap("_softmax", lambda *_: result, lambda *_: "")])
+    torch.testing.assert_close(torch.ones(4).softmax(0), torch.full((4,), 0.25))
+    assert report().errors == 1
+
+
 def test_one_call_in_so_many_is_checked() -> None:
     kernels.install([swap(right)])
     for _ in range(2 * CHECK_EVERY + 1):
