@@ -23,7 +23,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from qrprof.tui.cli import cli, run
+from qrprof.tui.cli import COMMANDS, cli, run
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
@@ -106,6 +106,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_page_is_looked_at() -> None:
     assert {"README.md", "CONTRIBUTING.md", "docs/recipes.md"} <= set(PAGES)
     assert {"console", "sh", "python"} <= {one.language for one in SNIPPETS}
+
+
+def test_the_readme_names_every_command() -> None:
+    _, section = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Commands\n")
+    rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    named_there = set(re.findall(r"`(?:qrprof )?(\w+)", "\n".join(row.split("|")[1] for row in rows)))
+    assert {entry.name for entry in COMMANDS} <= named_there
 
 
 @pytest.mark.parametrize(("snippet", "typed"), TYPED, ids=[f"{place(one)} {typed}" for one, typed in TYPED])

@@ -109,7 +109,7 @@ def test_the_terminal_ui_into_a_pipe_says_what_to_print(root: Path, capsys: pyte
     assert run(["tui"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith("qrprof: the terminal UI needs a terminal; into a pipe print `qrprof rank`")
+    assert printed.err.startswith("qrprof: the terminal UI needs a terminal; its views are commands too: `qrprof rank`")
 
 
 def test_a_terminal_that_cannot_draw_gets_no_app(
