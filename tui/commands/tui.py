@@ -23,7 +23,8 @@ def command(run: str | None, number: int, plain: bool) -> int:
     """
     if not interactive():
         raise QrprofError(
-            "the terminal UI needs a terminal; its views are commands too: `qrprof rank`, gaps, launches, panels, history, swaps",
+            "the terminal UI needs a terminal; its views are commands too: `qrprof rank`, gaps, launches, panels,"
+            " history, swaps",
             Exit.USAGE,
         )
     return open_app(run, number, plain=plain or not (sys.stdout.encoding or "").lower().startswith("utf"))
