@@ -60,7 +60,7 @@ class Collectives:
 
         collective, step, weight, lane, name, start, members, latency_ns (the shortest duration), skew_ns (from the
         first to the last arrival), wait_ns (of all members), early_ns (how much earlier it could begin if the last came
-        with the next to last; of two at once, counted for one), last_rank, last_device.
+        with the next to last; of several at once, the longest), last_rank, last_device.
         """
         rows = self.members.sort_values(["collective", "start", *MEMBER])
         groups = rows.assign(ns=rows["end"] - rows["start"]).groupby("collective")
@@ -73,7 +73,7 @@ class Collectives:
             latency_ns=groups["ns"].min(),
             skew_ns=last["start"] - first,
             wait_ns=groups["wait_ns"].sum(),
-            early_ns=once(ahead),
+            early_ns=longest(ahead),
             last_rank=last["rank"],
             last_device=last["device"],
         )
@@ -148,9 +148,22 @@ def match(found: Mapping[int, pd.DataFrame]) -> Collectives:
 def once(frame: pd.DataFrame) -> "pd.Series[int]":
     """ns from start to end of each row, without what an earlier row of the same member holds already."""
     rows = frame.sort_values("start", kind="stable")
+    return (rows["end"] - rows["start"].clip(lower=held(rows))).clip(lower=0)
+
+
+def longest(frame: pd.DataFrame) -> "pd.Series[int]":
+    """ns from start to end of each row; of a member's rows that overlap, all together as much as the longest."""
+    rows = frame.sort_values("start", kind="stable")
+    member = [rows[column] for column in MEMBER]
+    stretch = [*member, (rows["start"] >= held(rows)).groupby(member).cumsum()]
+    most = (rows["end"] - rows["start"]).groupby(stretch).cummax()
+    return most - most.groupby(stretch).shift(fill_value=0)
+
+
+def held(rows: pd.DataFrame) -> "pd.Series[int]":
+    """Until when the rows of the same member before each row last."""
     until = rows.groupby(MEMBER)["end"].cummax()
-    held = until.groupby([rows[column] for column in MEMBER]).shift(fill_value=np.iinfo(np.int64).min)
-    return (rows["end"] - rows["start"].clip(lower=held)).clip(lower=0)
+    return until.groupby([rows[column] for column in MEMBER]).shift(fill_value=np.iinfo(np.int64).min)
 
 
 def overlaps(frame: pd.DataFrame) -> "pd.Series[bool]":

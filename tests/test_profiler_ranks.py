@@ -134,7 +134,7 @@ def test_ranks_without_a_device_communicate_on_the_host(build: Any) -> None:
 
 
 def test_who_waits_in_two_collectives_at_once_waits_once(build: Any) -> None:
-    """Rank 0 waits 100..400 and 150..450 for rank 1; the transfers take 100 and 110."""
+    """Rank 0 waits 100..400 and 150..450 for rank 1, which is 300 late; the transfers take 100 and 110."""
 
     def rank(*begins: int) -> Trace:
         rows = [build.mark(0, 0), build.mark(1, 1000)]
@@ -147,7 +147,7 @@ def test_who_waits_in_two_collectives_at_once_waits_once(build: Any) -> None:
     assert found.collectives.table()["wait_ns"].tolist() == [300, 50]
     assert found.collectives.table()["skew_ns"].tolist() == [300, 300]
     assert waits(found) == {0: 350, 1: 0}
-    assert (found.arrivals[0].rank, found.arrivals[0].caused_ns, found.arrivals[0].early_ns) == (1, 350, 350)
+    assert (found.arrivals[0].rank, found.arrivals[0].caused_ns, found.arrivals[0].early_ns) == (1, 350, 300)
 
 
 # --- collectives
@@ -331,3 +331,25 @@ def test_all_that_is_waited_is_caused(make: Make, job: list[list[list[Collective
         assert found.collectives.left_out == 0
         lined = ranks({rank: later(make(*steps, base=0), rank * ahead) for rank, steps in enumerate(job)})
         assert lined.arrivals == found.arrivals
+
+
+spans = st.tuples(st.integers(10, 500), st.integers(10, 500), st.integers(501, 900))  # two begins, and the end of both
+
+
+@settings(max_examples=20, deadline=None)
+@given(found=st.lists(spans, min_size=1, max_size=5))
+def test_a_rank_waits_as_long_as_it_waits_in_any_collective(build: Any, found: list[tuple[int, int, int]]) -> None:
+    def rank(number: int) -> Trace:
+        notes = [build.note(f"gloo:all_reduce_{n}", one[number], one[2], 2 + n) for n, one in enumerate(found)]
+        return replace(Trace.from_rows([build.mark(0, 0), build.mark(1, 1000), *notes]), base_ns=WALL)
+
+    compared = ranks({0: rank(0), 1: rank(1)})
+    for number in (0, 1):
+        late = [range(min(one[:2]), max(one[:2])) for one in found if one[number] > one[1 - number]]
+        waited = {  # the ns themselves
+            ns for one in found for ns in range(one[number], one[2] - min(one[2] - one[0], one[2] - one[1]))
+        }
+        (arrival,) = [one for one in compared.arrivals if one.rank == number]
+        assert arrival.wait_ns == pytest.approx(len(waited))
+        assert max(map(len, late), default=0) <= arrival.early_ns + 1e-6
+        assert arrival.early_ns <= len({ns for one in late for ns in one}) + 1e-6
