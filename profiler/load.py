@@ -4,19 +4,20 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.read import of_rank
-from qrprof.profiler.readers.chrome import Progress
 from qrprof.profiler.runinfo import RunInfo, read_run_info
 from qrprof.profiler.store import RUN_FILE, run_file
 from qrprof.profiler.trace import Trace, read_cache, write_cache
 
+if TYPE_CHECKING:  # readers are imported once a trace has to be read anew
+    from qrprof.profiler.readers.chrome import Progress
+
 IMPORTED: Final = "imported"  # how the step source of an imported run begins
 
 
-def load_run(folder: Path, rank: int = 0, progress: Progress | None = None) -> tuple[RunInfo, Trace]:
+def load_run(folder: Path, rank: int = 0, progress: "Progress | None" = None) -> tuple[RunInfo, Trace]:
     """Read a rank's run record and trace; the trace is kept beside the record as columns for the next time.
 
     Where there is no rank 0, 0 is the lowest rank. `progress` is told the bytes of the trace that were read, and all.
@@ -32,6 +33,8 @@ def load_run(folder: Path, rank: int = 0, progress: Progress | None = None) -> t
     current = imported or not source.exists() or newer(cache, source)
     trace = read_cache(cache) if current else None
     if trace is None:
+        from qrprof.profiler.read import of_rank
+
         trace = of_rank(source, run.rank, progress)
         if imported:  # the record has the reader's warnings
             trace = replace(trace, warnings=())

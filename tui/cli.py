@@ -166,4 +166,6 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     if words[:1] not in (["trace"], ["run"], ["verify"]):  # whose child is the person's program
         # pandas keeps text in Arrow, whose own allocator reserves 20 MB for the first column.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+        # pydantic looks through all installed packages for plugins, before the first record.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.exit(run(args))
