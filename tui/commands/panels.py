@@ -116,10 +116,8 @@ def timed_line(run: RunInfo, facts: Facts) -> str:
         return ""
     steps = facts.steps.host
     recorded_ns = float(((steps.end - steps.start) * steps.weight).sum())
-    return (
-        f"in recorded steps, {units.time(recorded_ns)} each under the profiler; "
-        f"a ranking is of unprofiled ones, {units.time(step_ns)} each"
-    )
+    apart = ", gaps apart" if len(facts.work.start) else ""
+    return f"under the profiler: {units.time(recorded_ns)} a step; rankings are without it: {units.time(step_ns)}{apart}"
 
 
 # --- a shape
