@@ -87,7 +87,11 @@ def command(
     if os.environ.get("QRPROF_SWAPS") == "off":
         raise QrprofError("QRPROF_SWAPS=off leaves everything stock, there is nothing to verify; unset it", Exit.USAGE)
     if launch_of(os.environ).world_size > 1:
-        raise QrprofError("verify starts the program many times; run it without a launcher, on one GPU", Exit.USAGE)
+        raise QrprofError(
+            "verify starts the program many times, without a launcher; what swaps change in a program of several ranks "
+            "`qrprof run --shadow` says",
+            Exit.USAGE,
+        )
     with ended_by_signals(), TemporaryDirectory(prefix="qrprof-verify-") as folder:
         program = Program(script, args, module)
         task = Task(program, swaps_file(root), entries, warmup, steps, rounds, promise, Path(folder))
