@@ -32,19 +32,18 @@ REASON = "benchmarks/ranks.py asks what it changes, whatever the gate says"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--late", type=float, default=300, metavar="MS", help="by how much the last rank is late")
     parser.add_argument("--pairs", type=int, default=3, help="runs without the swaps and with them")
-    parser.add_argument("--steps", type=int, default=60, help="of each run: enough to be recorded")
     options = parser.parse_args()
     gpus = torch.cuda.device_count() >= RANKS
-    program = (EXAMPLE, "--optimizer", "soap", "--steps", str(options.steps), "--device", "cuda" if gpus else "cpu")
+    steps, late_ms = (200, 100) if gpus else (60, 300)  # a step takes a few ms, or some hundred
+    program = (EXAMPLE, "--optimizer", "soap", "--steps", str(steps), "--device", "cuda" if gpus else "cpu")
     load = os.getloadavg()[0]
     with TemporaryDirectory() as name:
         folder = Path(name)
         environment = os.environ | {"QRPROF_CONFIG": str(folder / "config"), "OMP_WAIT_POLICY": "PASSIVE"}
         environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // RANKS)))
         bench = Bench(folder, environment)
-        cases = [bench.traced("as it is", *program), bench.traced("late", *program, "--late", str(options.late))]
+        cases = [bench.traced("as it is", *program), bench.traced("late", *program, "--late", str(late_ms))]
         bench.accept_qr(cases[0]["run"])
         cases.append(bench.traced("with swaps", SWAPPED, *program))
         timed = bench.timed(program, options.pairs)
@@ -58,7 +57,7 @@ def main() -> None:
         "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
         "date": datetime.now(UTC).date().isoformat(),
         "program": " ".join(("examples/ddp_charlm.py", *program[1:])),
-        "late_ms": options.late,
+        "late_ms": late_ms,
         "traced": cases,
         "timed": timed,
     }
