@@ -42,7 +42,7 @@ def test_the_words_that_differ_are_underlined() -> None:
 
 def test_signs_have_a_hue_and_a_weight_beside_them() -> None:
     styles = [[span.style for span in line.spans if span.style != "underline"] for line in emphasised(DIFF)]
-    assert styles[3:7] == [[], ["$accent"], ["$accent"], ["bold $primary"]]
+    assert styles[3:7] == [[], ["$error"], ["$error"], ["bold $primary"]]
 
 
 @pytest.mark.parametrize(

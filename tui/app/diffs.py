@@ -8,7 +8,7 @@ from typing import Final
 
 from textual.content import Content
 
-HUES: Final = {"+": "bold $primary", "-": "$accent"}  # beside the sign, which says the same
+HUES: Final = {"+": "bold $primary", "-": "$error"}  # beside the sign, which says the same
 WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
 ALIKE: Final = 0.5  # from this likeness on, two lines are one that was changed
 
