@@ -213,6 +213,13 @@ RULES: Final = (
         lambda f: f"The device idles while the host runs no op, {spent(f)}{place(f)}.",
     ),
     Rule(
+        lambda f: f.key == "gap:host" and f.run.world_size > 1,
+        lambda f: "See `qrprof ranks` first: waiting for another rank in a collective on the host counts as host work.",
+        lambda f: (
+            f"Host work, that is python, the framework between ops, and waiting for ranks, takes {spent(f)}{place(f)}."
+        ),
+    ),
+    Rule(
         is_gap("host"),
         lambda f: "Run fewer and larger ops: torch.compile the model, and use batched ops in place of Python loops.",
         lambda f: f"Host work, that is python and the framework between ops, takes {spent(f)}{place(f)}.",

@@ -12,6 +12,7 @@ RUN = RunInfo.model_validate_json("""{
     "rank": 0, "world_size": 1, "versions": {}, "devices": [], "threads": 2, "period": 1, "kinds": [], "unprofiled": [],
     "recorded": [], "linalg": [], "repeats": [], "notes": [], "trace": "", "exit_code": 0
 }""")
+RANK = RUN.model_copy(update={"world_size": 2})
 GPU = Peaks(
     schema_number=1,
     kind="cuda",
@@ -65,6 +66,7 @@ FLOAT_PRODUCT = {"work_kind": "product", "dtype": "float", "flops": 4e11}  # 8 o
         (facts("gap:launch", calls=None), "CUDA graph", "a launch costs the host 8.00 us"),
         (facts("gap:host"), "Python between the ops", "while the host runs no op"),
         (facts("gap:host", on_device=False), "torch.compile", "python and the framework between ops"),
+        (facts("gap:host", on_device=False, run=RANK), "`qrprof ranks` first", "and waiting for ranks, takes 9.00 ms"),
         (facts("gap:unknown"), "CPU activities", "the trace does not show the host, 9.00 ms"),
         (facts("unattributed"), "Record more steps", "without a launch"),
         (facts("cudaGraphLaunch"), "CUDA graphs", "What cudaGraphLaunch launches"),
