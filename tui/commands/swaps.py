@@ -58,7 +58,10 @@ def list_(run: str | None, as_json: bool) -> int:
     elif found:
         write([all_of_them(found)])
     else:
-        say(f"no swaps in {FOLDER}; `qrprof gate` and `qrprof optimize` make some, and runs that call QR have one")
+        say(
+            f"no swaps in {FOLDER}; `qrprof gate` and `qrprof optimize` make some,"
+            " and a run has one if an included kernel serves calls of it"
+        )
     return Exit.OK
 
 
