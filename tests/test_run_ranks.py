@@ -3,11 +3,16 @@
 import json
 import socket
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from run_swaps import INCLUDED, SOFTMAX, accept, candidate
+
+from qrprof.kernels.counters import Report
+from qrprof.profiler.recording.launcher import Launch
+from qrprof.tui.commands.run import told
 
 TRAIN = """\
 import json, os, sys, torch, torch.distributed as dist
@@ -99,6 +104,21 @@ def test_data_parallel_training_under_torchrun_swaps_on_both_ranks(
         ]
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_another_rank_speaks_in_full_or_of_what_went_wrong_there(full: bool) -> None:
+    good = Report("good", "_softmax", "CPU", False, 4, {}, 1, 0, 0, 0, *[None] * 7)
+    bad = replace(good, name="bad", fallbacks={"OSError": 2}, errors=2)
+    done = {"swaps": [asdict(good), asdict(bad)]}
+    whose = [list(told(done, full, Launch(rank, 2, 0))) for rank in (0, 1)]
+    if full:
+        assert whose[1] == [line.replace("rank 0: ", "rank 1: ") for line in whose[0]]
+        assert all(line.startswith("rank 0: ") for line in whose[0])
+    else:
+        assert whose[0] == ["swap good served 4 of 4 calls", "swap bad served 4 of 6 calls; stock alone: OSError (2)"]
+        assert whose[1] == [f"rank 1: {whose[0][1]}"]
+
+
+@pytest.mark.slow
 def test_a_rank_that_computes_something_else_says_so(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QRPROF_CONFIG", str(workshop.folder / "config"))
     entry = candidate(WRONG_ON_RANK_1)
