@@ -343,13 +343,10 @@ def test_a_rank_waits_as_long_as_it_waits_in_any_collective(build: Any, found: l
         notes = [build.note(f"gloo:all_reduce_{n}", one[number], one[2], 2 + n) for n, one in enumerate(found)]
         return replace(Trace.from_rows([build.mark(0, 0), build.mark(1, 1000), *notes]), base_ns=WALL)
 
-    compared = ranks({0: rank(0), 1: rank(1)})
-    for number in (0, 1):
-        late = [range(min(one[:2]), max(one[:2])) for one in found if one[number] > one[1 - number]]
-        waited = {  # the ns themselves
-            ns for one in found for ns in range(one[number], one[2] - min(one[2] - one[0], one[2] - one[1]))
-        }
-        (arrival,) = [one for one in compared.arrivals if one.rank == number]
+    for arrival in ranks({0: rank(0), 1: rank(1)}).arrivals:
+        own, other = arrival.rank, 1 - arrival.rank
+        waited = {ns for one in found for ns in range(one[own], max(one[own], one[other]))}
+        late = [range(one[other], one[own]) for one in found]
         assert arrival.wait_ns == pytest.approx(len(waited))
-        assert max(map(len, late), default=0) <= arrival.early_ns + 1e-6
+        assert max(map(len, late)) <= arrival.early_ns + 1e-6
         assert arrival.early_ns <= len({ns for one in late for ns in one}) + 1e-6
