@@ -49,7 +49,8 @@ def test_it_is_accepted_by_a_key_of_its_own_and_by_no_other(root: Path) -> None:
         await driver.settle()
         await driver.press("A")
         await driver.until(lambda: states(driver)[kept.name] == "accepted")
-        assert f"{kept.name} is accepted" in " ".join(driver.said)
+        assert driver.said == [f"{kept.name} is accepted: `qrprof run` loads it; z takes it back"]
+        assert "measure it: qrprof verify SCRIPT" in driver.screen
         assert driver.app.suggestions.first.selected != kept.name  # on to the next that is undecided
 
     on_suggestions(root, script)
@@ -105,6 +106,7 @@ def test_against_the_evidence_it_takes_a_reason_that_is_kept(root: Path) -> None
         await driver.press("enter")
         await driver.settle()
         assert agreeing(driver)
+        assert driver.said == []  # no message lies over it
         assert "The evidence is not enough" in driver.screen
         await driver.press("A")
         await driver.until(lambda: states(driver)[kept.name] == "accepted")

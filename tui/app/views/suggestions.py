@@ -25,7 +25,7 @@ from qrprof.tui.app.widgets.grid import Grid
 if TYPE_CHECKING:
     from qrprof.tui.app.suggestion_rows import Suggestion, Suggestions
 
-PAGE, CHANGES = "page", "changes"  # what the pane shows
+PAGE, CHANGES, NEXT = "page", "changes", "next"  # what the pane shows
 CONTEXT: Final = 3  # lines
 NONE: Final = "there is none yet: optimizations and `qrprof gate` make some, and so do runs that call QR"
 
@@ -186,6 +186,7 @@ class SuggestionsView(PaneView["Suggestions"]):
 
         lines = [self.glyphs.text(line) for line in asked(self.root, one, override)]
         drawn = emphasised(lines) if one.is_patch else [Content(line) for line in lines]
+        self.app.clear_notifications()  # which would lie over it
         self.app.push_screen(Agree(f"Accept {one.name}?", drawn, self.glyphs), agreed)
 
     def action_reject(self) -> None:
@@ -216,9 +217,11 @@ class SuggestionsView(PaneView["Suggestions"]):
 
     async def decided_on(self, one: "Suggestion", work: Callable[[], Sequence[str]]) -> None:
         try:
-            for text in await aside(work):
-                self.post_message(self.Said(text))
+            done, *left = await aside(work)
+            self.post_message(self.Said(done))
             self.decided = one.name
+            if left:
+                self.open_pane(NEXT, [done, "", *left])
         except QrprofError as error:
             self.post_message(self.Said(str(error), problem=True))
         self.look_again()
