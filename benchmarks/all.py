@@ -37,6 +37,10 @@ def has_soap() -> bool:
     return importlib.util.find_spec("pytorch_optimizer") is not None
 
 
+def has_dask() -> bool:
+    return importlib.util.find_spec("distributed") is not None
+
+
 def has_mkl() -> bool:
     from qrprof.kernels.qr import cpu
 
@@ -46,6 +50,7 @@ def has_mkl() -> bool:
 PUBLIC = Need(f"the public traces in {TRACES} (QRPROF_TRACES)", TRACES.is_dir)
 OTHER = Need(f"HolisticTraceAnalysis in {HTA.parents[1]}, as its text says", HTA.exists)
 SOAP = Need("the package pytorch_optimizer", has_soap)
+DASK = Need("dask.distributed", has_dask)
 MKL = Need("a torch with MKL", has_mkl)
 BENCHMARKS = (
     Benchmark("commands.py", "cpu-commands.json"),
@@ -56,6 +61,8 @@ BENCHMARKS = (
     Benchmark("qr_cpu.py", "cpu-qr.json", needs=(MKL,)),
     Benchmark("trace_fidelity.py", "cpu-trace-fidelity.json", needs=(SOAP,)),
     Benchmark("predict_changes.py", "cpu-predictions.json", ("--cases", "loader")),
+    Benchmark("ranks.py", "cpu-ranks.json"),
+    Benchmark("pool.py", "cpu-pool.json", needs=(DASK,)),
     Benchmark("kills.py", "cpu-kills.json"),
 )
 
