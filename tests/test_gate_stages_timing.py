@@ -34,7 +34,8 @@ def test_a_candidate_that_changes_nothing_is_not_promoted(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_candidate_as_fast_as_stock_is_not_promoted(tmp_path: Path, seed: int) -> None:
-    verdict = gate(tmp_path, Script(lambda: softmax, spread=0.2), stock=Script(lambda: stock_of(SOFTMAX), spread=0.2))
+    stock = Script(lambda: stock_of(SOFTMAX), spread=0.2)
+    verdict = gate(tmp_path, Script(lambda: softmax, spread=0.2), stock=stock, seed=seed)
     assert verdict.outcome != "PASS"
     assert found(verdict) == {"noise"}
 
