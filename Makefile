@@ -10,8 +10,9 @@ demo: $(VENV)/examples.stamp
 	$(BIN)/qrprof trace examples/soap_charlm.py
 	$(BIN)/qrprof rank
 
+# Two processes, each test file in one of them. Threads of OpenMP that wait sleep: by default they spin.
 test: $(VENV)/test.stamp
-	$(BIN)/pytest -m "not slow"
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
 test-all: $(VENV)/test.stamp
 	$(BIN)/pytest
