@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qrprof.profiler.recording.plan import (
@@ -256,6 +256,7 @@ def test_without_a_period_what_was_asked_for_is_recorded() -> None:
     assert course.length < 400
 
 
+@example("q..qqqq..qqqq", 0, 1)  # of which two cycles of six stand in the first twelve steps
 @given(st.text("..q", min_size=1, max_size=64), st.integers(0, 12), st.integers(1, 8))
 def test_any_periodic_program_ends_with_each_kind_recorded(cycle: str, warmup: int, asked: int) -> None:
     def calls(i: int) -> tuple[tuple[str, int], ...]:
@@ -265,7 +266,7 @@ def test_any_periodic_program_ends_with_each_kind_recorded(cycle: str, warmup: i
     _, cover = shortest_cover(cycle)
     if cover <= 4 * asked:
         check_window(course, calls, cycle.count("q") / len(cycle))
-    assert 1 <= len(course.windows) <= 2
+    assert 1 <= len(course.windows) <= 3
 
 
 @given(st.lists(st.sampled_from([(), QR, SVD]), min_size=1, max_size=300), st.randoms(use_true_random=False))
@@ -277,7 +278,7 @@ def test_any_program_ends(program: list[tuple[tuple[str, int], ...]], chance: ra
         unsampled=chance.random() < 0.5,
         limit=500,
     )
-    assert 1 <= len(course.windows) <= 2
+    assert 1 <= len(course.windows) <= 3
     assert all(1 <= len(window) <= 20 for window in course.windows)
 
 

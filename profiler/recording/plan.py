@@ -181,11 +181,12 @@ def recording(kinds: Sequence[str], period: int | None, settings: Settings) -> D
 def after_second_block(progress: Progress, settings: Settings, kinds: Sequence[str], period: int | None) -> Decision:
     kind_of = {step.index: kind for step, kind in zip(progress.steps, kinds, strict=True)}
     missed = set(kinds) - {kind_of[index] for index in progress.recorded}
-    if missed and period is not None and progress.windows == 1:
+    watched = len(kinds) >= 2 * MAX_PERIOD or progress.seconds > WATCH_SECONDS
+    # A second window soon, since the program may end; what looked like a period then may have been none.
+    if missed and period is not None and (progress.windows == 1 or (progress.windows == 2 and watched)):
         return recording(kinds, period, settings)
     cycle = period or 1
     wanted = cycle * math.ceil(min(settings.unprofiled, block_length(progress, 0)) / cycle)
-    watched = len(kinds) >= 2 * MAX_PERIOD or progress.seconds > WATCH_SECONDS
     if block_length(progress, 1) < wanted or not watched:
         return Decision(Phase.UNPROFILED, settings.steps)
     if progress.unsampled:
