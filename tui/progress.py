@@ -63,7 +63,9 @@ class Progress:
         number = f"#{record['number']}"
         if self.best.split()[0] == number and record["over"] is not None:
             faster = record["over"]["mid"] > 1
-            self.best = f"{number} {speed(record['over'])}" if faster else f"none: {number} was no faster when timed again"
+            self.best = (
+                f"{number} {speed(record['over'])}" if faster else f"none: {number} was no faster when timed again"
+            )
         parts = [number, str(record["rung"]), str(record["outcome"])]
         if record["over"] is not None:
             parts.append(speed(record["over"]))

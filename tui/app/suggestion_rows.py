@@ -169,7 +169,10 @@ def told(root: Path, one: Suggestion) -> list[str]:
     pairs = [("swap", f"{one.name}: {state(one.shown)}"), *evidence(one.shown)]
     if one.objection:
         pairs.append(("against", one.objection))
-    pairs += [("predicted", f"a step of {predicted(one.predicted)}"), ("measured", measured_in_full(root, one.predicted))]
+    pairs += [
+        ("predicted", f"a step of {predicted(one.predicted)}"),
+        ("measured", measured_in_full(root, one.predicted)),
+    ]
     for change in kept.changes:
         because = f", because: {change.override}" if change.override else ""
         pairs.append((change.state, f"{change.at[:16]} by {change.who}: {change.why}{because}"))
@@ -208,7 +211,11 @@ def changes(root: Path, one: Suggestion, context: int) -> list[str]:
         before = None
     if text is None or before is None:
         return [f"{one.name}: it is not known what it was made from"]
-    return [f"{one.name}: what was changed in the starting file of {optimization}", "", *diff_lines(before, text, context)]
+    return [
+        f"{one.name}: what was changed in the starting file of {optimization}",
+        "",
+        *diff_lines(before, text, context),
+    ]
 
 
 def diff_lines(before: str, after: str, context: int) -> Iterator[str]:

@@ -117,7 +117,9 @@ def timed_line(run: RunInfo, facts: Facts) -> str:
     steps = facts.steps.host
     recorded_ns = float(((steps.end - steps.start) * steps.weight).sum())
     apart = ", gaps apart" if len(facts.work.start) else ""
-    return f"under the profiler: {units.time(recorded_ns)} a step; rankings are without it: {units.time(step_ns)}{apart}"
+    return (
+        f"under the profiler: {units.time(recorded_ns)} a step; rankings are without it: {units.time(step_ns)}{apart}"
+    )
 
 
 # --- a shape
