@@ -18,7 +18,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = Path(os.environ.get("QRPROF_TRACES", ROOT.parent / "shared" / "traces"))
 HTA = ROOT / ".hta" / "bin" / "python"
-ON_A_GPU = "optimize_gpu.py, predict_changes.py (all but its loader), qr_dispatch.py, qr_gpu_smoke.py, soap_swaps.py, trace_gpu.py"
+ON_A_GPU = (
+    "optimize_gpu.py, predict_changes.py (all but its loader), qr_dispatch.py, qr_gpu_smoke.py, soap_swaps.py, "
+    "trace_gpu.py"
+)
 
 
 class Need(NamedTuple):
