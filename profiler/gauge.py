@@ -9,7 +9,7 @@ import numpy as np
 from qrprof.profiler.calibrate import cost_of
 from qrprof.profiler.events import ANNOTATION, GAUGE
 from qrprof.profiler.facts import Facts
-from qrprof.profiler.nesting import distinct, segments
+from qrprof.profiler.nesting import distinct
 from qrprof.profiler.runinfo import RunInfo
 
 
@@ -23,8 +23,8 @@ def segment_cost(facts: Facts, run: RunInfo | None) -> float | None:
 
 
 def _cost(facts: Facts, block: int, plain_ns: float) -> float:
-    start, end = facts.host.start[block], facts.host.end[block]
-    times = segments(facts.host, int(facts.host.track[block])).start
-    bounds = distinct(times[(times > start) & (times < end)], np.array([start, end]))
-    recorded = np.diff(bounds).astype(np.float64)
+    host = facts.host
+    start, end = host.start[block], host.end[block]
+    inside = (host.track == host.track[block]) & (host.start >= start) & (host.end <= end) & (host.end > host.start)
+    recorded = np.diff(distinct(host.start[inside], host.end[inside])).astype(np.float64)
     return cost_of(recorded, np.ones(len(recorded)), max(0.0, float(end - start) - plain_ns))

@@ -54,9 +54,10 @@ def model_of(facts: Facts, run: RunInfo | None = None) -> Model:
     """The model of a run's trace. `run` knows the unprofiled step and, on a CPU, what its linalg calls took in it."""
     graph = build(facts)
     known = np.full(len(graph.segments.row), np.nan)
+    gauged = None if graph.explained is None else segment_cost(facts, run)
     if run is not None and graph.explained is None:
         known = measured(graph, run)
-    return make_model(graph, run.step_ns() if run else None, known, segment_cost(facts, run))
+    return make_model(graph, run.step_ns() if run else None, known, gauged)
 
 
 def measured(graph: Graph, run: RunInfo) -> Floats:
@@ -85,7 +86,7 @@ def make_model(graph: Graph, step_ns: float | None, known: Floats, gauged: float
     was measured.
     """
     own = graph.segments.ns
-    plain = Model(graph, compile_steps(graph), own, 1.0, recorded_step(graph), 0.0, 0.0, None, None)
+    plain = Model(graph, compile_steps(graph), own, 1.0, graph.facts.steps.device.mean_ns, 0.0, 0.0, None, None)
     replayed = step_of(plain, unchanged(graph))
     plain = replace(plain, replayed_ns=replayed, base_ns=replayed, next_step_error=next_step_error(plain))
     reason = _unfit(cover(graph.facts), plain)
@@ -174,11 +175,6 @@ def mean_step(graph: Graph, times: Floats) -> float:
     bounds = times[graph.bounds]
     count = len(windows.weight)
     return float(((bounds[count:] - bounds[:count]) * windows.weight).sum())
-
-
-def recorded_step(graph: Graph) -> float:
-    windows = graph.facts.steps.device
-    return float(((windows.end - windows.start) * windows.weight).sum())
 
 
 def next_step_error(model: Model) -> float | None:
