@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 from qrprof.kernels.running.launch import CHILD
 from qrprof.kernels.running.request import Request
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.recording.relay import SIGNALLED, Child
+from qrprof.profiler.recording.relay import SIGNALLED, Child, handled
 from qrprof.profiler.recording.spawn import QUIET
 
 LAST: Final = 2000  # bytes of a program's output that are looked at
@@ -48,21 +48,13 @@ class Ended:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: after what it has started, and with exit code 128 + n.
-
-    What this process ignores (nohup) it ignores here too.
-    """
+    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: after what it has started, and with exit code 128 + n."""
 
     def received(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(SIGNALLED + number)
 
-    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, received) for number in heeded}
-    try:
+    with handled((signal.SIGTERM, signal.SIGHUP), received):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run(program: Program, leg: Leg, folder: Path) -> Ended:

@@ -54,16 +54,24 @@ def signals_passed_on(children: list[Child]) -> Iterator[None]:
         else:
             witness[0] = start_witness()
 
-    # What this process ignores (nohup), the child ignores too.
-    heeded = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    try:
+        with handled(PASSED_ON, received):
+            yield
+    finally:
+        witness[0].kill()
+        witness[0].communicate()
+
+
+@contextmanager
+def handled(numbers: Sequence[signal.Signals], received: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have `received` called for these signals. What this process ignores (nohup), its children are to ignore too."""
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, received) for number in heeded}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        witness[0].kill()
-        witness[0].communicate()
 
 
 def start_witness() -> Child:
