@@ -86,7 +86,7 @@ def find_idle(facts: Facts, run: RunInfo | None) -> Idle:
     coverage = cover(facts)
     windows = facts.steps.device
     swept = facts.swept
-    recorded = float(((windows.end - windows.start) * windows.weight).sum())
+    recorded = windows.mean_ns
     step = run.step_ns() if run else None
     missing = coverage.abstains or (None if (swept.ns > 0).any() else NO_DEVICE)
     if missing:
@@ -171,7 +171,7 @@ def _device(facts: Facts, shared: _Shared, mean: float | None) -> tuple[DeviceId
     work, windows, swept = facts.work, facts.steps.device, facts.swept
     ns = swept.idle.end - swept.idle.start
     long = swept.idle.only(ns > THRESHOLD_NS)
-    all_ns, gap_ns = float((ns * swept.idle.weight).sum()), float(((long.end - long.start) * long.weight).sum())
+    all_ns, gap_ns = swept.idle.mean_ns, long.mean_ns
     device = int(work.device[0])
     columns = blame_gaps(facts, long).assign(
         device=device,

@@ -68,7 +68,7 @@ def launches(trace: Trace, run: RunInfo | None = None) -> Launches:
 def find_launches(facts: Facts, run: RunInfo | None) -> Launches:
     coverage, calls = cover(facts), _calls(facts)
     swept = facts.swept
-    busy, idle = float(swept.ns.sum()), float(((swept.idle.end - swept.idle.start) * swept.idle.weight).sum())
+    busy, idle = float(swept.ns.sum()), swept.idle.mean_ns
     times = calibrate_device(facts, run)
     withheld = coverage.abstains or (NO_LAUNCHES if calls.empty else None)
     withheld = withheld or times.calibration.withheld

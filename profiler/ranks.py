@@ -130,7 +130,7 @@ def rank_times(rank: int, facts: Facts, covered: Coverage, run: RunInfo | None) 
     work, steps = facts.work, facts.steps
     unprofiled = run.step_ns() if run else None
     if covered.host_only:
-        step = mean_step(steps.host)
+        step = steps.host.mean_ns
         if covered.in_file.launches:
             return [RankTimes(rank, HOST, step, unprofiled, None, None, None, None, None)]
         rows = facts.host.rows
@@ -139,7 +139,7 @@ def rank_times(rank: int, facts: Facts, covered: Coverage, run: RunInfo | None) 
         compute, talking, either = unions(facts.host.start, facts.host.end, ops, talk, steps.host)
         return [RankTimes(rank, HOST, step, unprofiled, None, compute, talking, either - compute, step - either)]
     found = []
-    step = mean_step(steps.device)
+    step = steps.device.mean_ns
     talk = communicates(work.kind, work.name)
     for device in np.unique(work.device):
         here = work.device == device
@@ -148,10 +148,6 @@ def rank_times(rank: int, facts: Facts, covered: Coverage, run: RunInfo | None) 
         times = RankTimes(rank, int(device), step, unprofiled, busy, compute, talking, busy - compute, idle)
         found.append(times)
     return found
-
-
-def mean_step(windows: Windows) -> float:
-    return float(((windows.end - windows.start) * windows.weight).sum())
 
 
 def unions(start: Ints, end: Ints, one: Mask, other: Mask, windows: Windows) -> tuple[float, float, float]:

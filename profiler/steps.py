@@ -33,6 +33,11 @@ class Windows:
     end: Ints
     weight: Floats
 
+    @property
+    def mean_ns(self) -> float:
+        """Their time in a mean step."""
+        return float(((self.end - self.start) * self.weight).sum())
+
     def only(self, kept: Mask) -> "Windows":
         return Windows(self.start[kept], self.end[kept], self.weight[kept])
 

@@ -114,12 +114,9 @@ def timed_line(run: RunInfo, facts: Facts) -> str:
     """Why times differ from those of a ranking; "" where no step ran without the profiler."""
     if (step_ns := run.step_ns()) is None:
         return ""
-    steps = facts.steps.host
-    recorded_ns = float(((steps.end - steps.start) * steps.weight).sum())
+    recorded, plain = units.time(facts.steps.host.mean_ns), units.time(step_ns)
     apart = ", gaps apart" if len(facts.work.start) else ""
-    return (
-        f"under the profiler: {units.time(recorded_ns)} a step; rankings are without it: {units.time(step_ns)}{apart}"
-    )
+    return f"under the profiler: {recorded} a step; rankings are without it: {plain}{apart}"
 
 
 # --- a shape
