@@ -12,7 +12,6 @@ all of them printed is in FOLDER/transcript.txt.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -22,9 +21,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from trace_fidelity import LAST_LINE, ROOT
+
 STAGES = ("record", "qr", "soap", "undo")
-LAST_LINE = re.compile(r"mean step ([\d.]+) ms, median ([\d.]+) ms")
 
 
 @dataclass(frozen=True)
