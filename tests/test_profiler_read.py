@@ -262,7 +262,7 @@ def test_a_killed_runs_temporary_file_keeps_its_whole_events(tmp_path: Path) -> 
         ("a.json", b"", "is empty"),
         ("a.json", b"hello", "is not a trace"),
         ("a.gz", b"\x1f\x8bnot gzip", "is damaged gzip"),
-        ("a.gz", gzip.compress(b"SQLite format 3\0" + bytes(100)), "is a compressed database"),
+        ("a.gz", gzip.compress(b"SQLite format 3\0" + bytes(100), mtime=0), "is a compressed database"),
         ("a.sqlite", b"SQLite format 3\0" + b"\xff" * 500, "is a damaged SQLite file"),
         ("a.nsys-rep", b"anything", "is a report of Nsight Systems: import what `nsys export"),
         ("a.tar", bytes(257) + b"ustar" + b"\xff" * 250, "is a damaged archive"),
