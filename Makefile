@@ -10,9 +10,8 @@ demo: $(VENV)/examples.stamp
 	$(BIN)/qrprof trace examples/soap_charlm.py
 	$(BIN)/qrprof rank
 
-# Two processes, each test file in one of them. Threads of OpenMP that wait sleep: by default they spin.
 test: $(VENV)/test.stamp
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not slow"
 
 test-all: $(VENV)/test.stamp
 	$(BIN)/pytest
