@@ -12,8 +12,10 @@ all of them printed is in FOLDER/transcript.txt.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +26,7 @@ from typing import Any
 from trace_fidelity import LAST_LINE, ROOT
 
 STAGES = ("record", "qr", "soap", "undo")
+JUDGED = {"qr": (), "soap": ("--override", "an adapter, which the gate cannot judge")}
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,24 @@ class Setting:
 
 
 def command(setting: Setting, *words: str) -> dict[str, Any]:
-    """Run `qrprof WORDS` in the folder, and add what it printed to the transcript."""
+    """Run `qrprof WORDS` in the folder, print its lines as they come, and add them to the transcript."""
     begun = time.monotonic()
     started = [sys.executable, "-m", "qrprof", *words]
     process = subprocess.Popen(started, cwd=setting.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        text, _ = process.communicate(timeout=setting.limit_s)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        text, _ = process.communicate()
-    code, seconds = process.returncode, round(time.monotonic() - begun, 1)
-    shown = f"$ qrprof {' '.join(words)}\n{text.rstrip()}\n[exit code {code}, {seconds} s]\n"
-    print(shown, flush=True)
+    assert process.stdout
+    limit = threading.Timer(setting.limit_s, process.terminate)
+    limit.start()
+    print(head := f"$ qrprof {shlex.join(words)}", flush=True)
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        print(f"{time.monotonic() - begun:5.1f} {line}", end="", flush=True)
+    code, seconds = process.wait(), round(time.monotonic() - begun, 1)
+    limit.cancel()
+    text = "".join(lines)
+    print(tail := f"[exit code {code}, {seconds} s]\n", flush=True)
     with (setting.folder / "transcript.txt").open("a", encoding="utf-8") as transcript:
-        transcript.write(shown + "\n")
+        transcript.write(f"{head}\n{text.rstrip()}\n{tail}\n")
     found = LAST_LINE.search(text)
     printed = {"mean_ms": float(found[1]), "median_ms": float(found[2])} if found else {}
     return {"command": list(words), "exit_code": code, "seconds": seconds, **printed}
@@ -80,7 +87,7 @@ def swapped(setting: Setting, name: str) -> dict[str, Any]:
     found = setting.folder / f"verify-{name}.json"
     verified = ("verify", "--steps", "4", "--rounds", "1", "--warmup", "2", "--json", str(found))
     done = [
-        command(setting, "swaps", "accept", name, "--yes"),
+        command(setting, "swaps", "accept", name, "--yes", *JUDGED[name]),
         command(setting, "run", "--report", *program(setting, setting.steps)),
         command(setting, *verified, *program(setting, 60)),
     ]

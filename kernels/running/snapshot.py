@@ -78,7 +78,8 @@ def furthest(own: Sequence[Tensor], stock: Sequence[Tensor]) -> float:
     """The largest distance of two tensors of a state, as a fraction of the stock one; infinite for other forms."""
     if not alike(own, stock):
         return float("inf")
-    found = [(distance(one, other), norm(other)) for one, other in zip(own, stock, strict=True)]
+    there = (other.to(one.device) for one, other in zip(own, stock, strict=True))  # one at a time: states can be large
+    found = [(distance(one, other), norm(other)) for one, other in zip(own, there, strict=True)]
     fractions = (off / size if size else math.inf for off, size in found if off)
     return max(fractions, key=lambda off: math.inf if math.isnan(off) else off, default=0.0)
 
