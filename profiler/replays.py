@@ -1,9 +1,9 @@
 """Replays of graphs: launches that own several items of work, kernels among them, and whether some of that is missing.
 
-The trace does not name the graphs. Launches from one place (call, op, call site) are taken for replays of one graph
-if all own parts of what the fullest of them owns; those that own less then lack work. Where every step has as many
-launches from a place, only those that have the same turn in their steps are compared, since the place may replay
-several graphs one after the other.
+The trace does not name the graphs. Launches from one place (call, op, call site) whose op has inputs of the same shapes
+are taken for replays of one graph if all own parts of what the fullest of them owns; those that own less then lack
+work. Where every step has as many launches from a place, only those that have the same turn in their steps are
+compared, since the place may replay several graphs one after the other.
 """
 
 from collections import Counter
@@ -15,7 +15,8 @@ import pandas as pd
 
 from qrprof.profiler.events import KERNEL
 from qrprof.profiler.facts import Facts, launch_weight
-from qrprof.profiler.nesting import Ints, Mask, pick
+from qrprof.profiler.nesting import Ints, Mask
+from qrprof.profiler.owners import describe
 from qrprof.profiler.steps import window_at
 from qrprof.profiler.work import Work
 
@@ -45,19 +46,17 @@ def count_replays(facts: Facts) -> Replays:
     launches = launches[launches["place"].isin(where)]  # one of them may be all that is left of a replay
     kept = np.isin(work.launch, launches["launch"])
     owned = {launch: Counter(names) for launch, names in pd.Series(work.name[kept]).groupby(work.launch[kept])}
-    groups = [[owned[launch] for launch in same] for _, same in launches.groupby(["place", "turn"])["launch"]]
+    groups = [[owned[launch] for launch in same] for _, same in launches.groupby(["place", "shapes", "turn"])["launch"]]
     compared = sum(len(group) for group in groups if len(group) > 1)
     return Replays(len(launches), compared, sum(map(_incomplete, groups)))
 
 
 def _places(facts: Facts, launches: Ints) -> pd.DataFrame:
-    """launch, the number of its place, and its turn at that place in its step."""
+    """launch, the number of its place, the shapes of its op's inputs, and its turn at that place in its step."""
     host, owners = facts.host, facts.owners
-    row = owners.row[launches]
-    identity = pd.DataFrame(
-        {"call": owners.name[launches], "op": pick(owners.name, row, ""), "where": pick(owners.where, row, "")}
-    )
-    found = pd.DataFrame({"launch": launches, "place": identity.groupby(["call", "op", "where"]).ngroup()})
+    op = describe(host, owners, owners.row[launches]).assign(call=owners.name[launches])
+    places = op.groupby(["call", "key", "where"]).ngroup()
+    found = pd.DataFrame({"launch": launches, "place": places, "shapes": op["shapes"]})
     step = window_at(facts.steps.host, host.start[launches])
     turns = found.groupby(["place", step])["launch"]
     sizes = turns.transform("size").groupby(found["place"]).transform("nunique")

@@ -208,6 +208,19 @@ def test_graphs_launched_from_different_ops_are_not_compared(build: Any) -> None
     assert (found.replays, found.replays_constant, found.verdict) == (2, None, "trusted")
 
 
+def test_graphs_of_one_op_are_compared_by_the_shapes_of_its_inputs(build: Any) -> None:
+    """A kernel library replays one graph for each shape, and a step of an optimizer asks for several."""
+
+    def step(*names: str) -> list[dict[str, Any]]:
+        shapes = ["[[8,64,64]]", "[[8,64,64]]", "[[4,32,32]]"]
+        ops = [build.op("aten::linalg_qr", 100 * n, 100 * n + 90, shapes=of) for n, of in enumerate(shapes)]
+        return ops + [row for n, letters in enumerate(names) for row in replay(build, n + 1, 100 * n + 10, letters)]
+
+    found = of(*step("abcc", "abcc", "abc"))
+    assert (found.replays, found.replays_constant, found.verdict) == (3, True, "trusted")
+    assert of(*step("abcc", "abc", "abc")).incomplete_replays == 1
+
+
 # --- recorded traces
 
 

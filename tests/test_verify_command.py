@@ -170,6 +170,19 @@ def test_the_promise_is_the_prediction_that_the_only_swap_was_accepted_for(folde
     assert promise_of(folder, None, [QR_ENTRY, replace(QR_ENTRY, name="other")]) is None
 
 
+def test_the_promise_of_an_adapter_holds_the_gain_of_swaps_of_its_op(folder: Path) -> None:
+    soap = Entry("soap", "adapter", "", "1" * 64, "", "cuda", "", "", ())
+    found = Proposal("soap", "adapter", "", soap.sha256, prediction=1, entry=soap)
+    with opened(folder) as connection:
+        predictions.remember(connection, [PROMISE], datetime.now(UTC))
+        store.propose(connection, found, None, store.changed("accepted", "a person", "", datetime.now(UTC)))
+    promise = promise_of(folder, None, [QR_ENTRY, soap])
+    assert promise is not None
+    assert promise.id == 1
+    other = replace(QR_ENTRY, name="other", kind="candidate", op="softmax")
+    assert promise_of(folder, None, [QR_ENTRY, soap, other]) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "code", "sentence"),

@@ -21,7 +21,7 @@ from qrprof.planner.swaps import store
 from qrprof.planner.swaps.publish import swaps_file
 from qrprof.planner.verify.processes import Program, ended_by_signals
 from qrprof.planner.verify.records import Equivalence, Gain, Outcome, Verification
-from qrprof.planner.verify.verify import Task, verify
+from qrprof.planner.verify.verify import Task, ops_of, verify
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.recording.launcher import launch_of
@@ -118,15 +118,26 @@ def accepted(root: Path) -> tuple[Entry, ...]:
 
 
 def promise_of(root: Path, wanted: int | None, entries: Sequence[Entry]) -> Prediction | None:
-    """The prediction asked for, else that of the only swap. Raises QrprofError (exit code 2) for an unknown one."""
+    """The prediction asked for, else that of the only swap, or of an adapter beside swaps of its op: it holds theirs.
+
+    Raises QrprofError (exit code 2) for an unknown one.
+    """
     if wanted is not None:
         with opened(root) as connection:
             return predictions.find(connection, wanted)
-    if len(entries) > 1:
+    alone = entries[0] if len(entries) == 1 else above_all(entries)
+    if alone is None:
         return None
-    kept = [one.swap.prediction for one in looked_up(root, store.listed) if one.name == entries[0].name]
+    kept = [one.swap.prediction for one in looked_up(root, store.listed) if one.name == alone.name]
     known = next((number for number in kept if number is not None), None)
     return None if known is None else promise_of(root, known, entries)
+
+
+def above_all(entries: Sequence[Entry]) -> Entry | None:
+    """The adapter whose op all others serve: what it groups is no longer called one by one."""
+    found = [one for one in entries if one.kind == "adapter"]
+    served = [ops_of([other]) for other in entries]
+    return found[0] if len(found) == 1 and all(set(ops_of(found)) <= set(ops) for ops in served) else None
 
 
 def keep(root: Path, found: Verification) -> None:
