@@ -83,29 +83,33 @@ def test_without_triton_it_warns(tmp_path: Path) -> None:
     assert (states(record)["torch"], states(record)["triton"]) == ("ok", "warn")
 
 
+def peaks_of_this_cpu(spread: float) -> Peaks:
+    import torch
+
+    return Peaks(
+        schema_number=1,
+        kind="cpu",
+        name=cpu_name(),
+        uuid="",
+        torch=str(torch.__version__),
+        threads=torch.get_num_threads(),
+        measured_at="2026-01-31T12:00:00+00:00",
+        flops={"float": 100e9, "double": 50e9},
+        copy_bytes_per_s=10 * 2**30,
+        launch_ns=1500.0,
+        repeats=7,
+        spread={"float": spread, "copy": 0.01},
+    )
+
+
 def test_measured_peaks_are_kept_and_dated(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured: list[str] = []
 
     def measure(device: str) -> Peaks:
-        import torch
-
         measured.append(device)
-        return Peaks(
-            schema_number=1,
-            kind="cpu",
-            name=cpu_name(),
-            uuid="",
-            torch=str(torch.__version__),
-            threads=torch.get_num_threads(),
-            measured_at="2026-01-31T12:00:00+00:00",
-            flops={"float": 100e9, "double": 50e9},
-            copy_bytes_per_s=10 * 2**30,
-            launch_ns=1500.0,
-            repeats=7,
-            spread={"float": 0.1},
-        )
+        return peaks_of_this_cpu(spread=0.1)
 
     monkeypatch.setattr("qrprof.tui.commands.doctor.measure", measure)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
@@ -164,3 +168,16 @@ def test_a_gpu_is_named_and_its_kernels_are_recorded(tmp_path: Path) -> None:
     found = {check["what"]: check["found"] for check in record["checks"]}
     assert torch.cuda.get_device_name(0) in found["cuda:0"]
     assert found["profiler"].endswith("ops and kernels")
+
+
+def test_peaks_of_a_busy_machine_are_doubted(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("qrprof.tui.commands.doctor.measure", lambda device: peaks_of_this_cpu(spread=0.6))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert run(["doctor", "--measure"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the times moved by 60.0 %: something else had the device" in printed
+    assert "run `qrprof doctor --measure` again when it is quiet" in printed
+    assert run(["doctor", "--json"]) == 0
+    assert states(json.loads(capsys.readouterr().out))["peaks"] == "warn"
