@@ -14,7 +14,7 @@ OPS: Final[Mapping[str, tuple[str, ...]]] = {"qr": ("linalg_qr", "geqrf", "linal
 def own_sha256(kind: Kind, name: str) -> str:
     """Of the files of the included kernels `name` ("qr"), or of the adapter `name`; "" where there are none."""
     if kind == "included" and name in OPS:
-        files = [path for path in (HERE / name).iterdir() if path.suffix in (".py", ".cu")]
+        files = [path for path in (HERE / name).iterdir() if path.suffix in (".py", ".cu", ".cuh")]
     elif kind == "adapter" and name.isidentifier() and (HERE / "adapters" / f"{name}.py").is_file():
         files = list((HERE / "adapters").glob("*.py"))
     else:

@@ -1,4 +1,4 @@
-"""The CUDA C++ leaf kernel compiled for an H100 or H200 on any machine, with the registers and spills that ptxas tells.
+"""The CUDA C++ kernels compiled for an H100 or H200 on any machine, with the registers and spills that ptxas tells.
 
 Needs an NVRTC library: the pip package nvidia-cuda-nvrtc, or the one that torch for CUDA brings.
 python tests/nvrtc_aot.py prints the table of every setting.
@@ -7,33 +7,51 @@ python tests/nvrtc_aot.py prints the table of every setting.
 import ctypes
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from qrprof.kernels.qr import tiny
 from qrprof.kernels.qr.configs import CONFIGS, Rows
+from qrprof.kernels.qr.cuda import source
 
 SYSTEM = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12")
 
 
 @dataclass(frozen=True)
-class Resources:
+class Kernel:
+    name: str
+    file: str
+    options: tuple[str, ...]
     threads: int  # of a block
+
+
+@dataclass(frozen=True)
+class Resources:
     registers: int  # of a thread
     spilled: int  # bytes, stores and loads
     shared: int  # bytes of a block
 
 
-def settings() -> tuple[Rows, ...]:
-    """Every setting that the configurations can launch, once."""
-    return tuple(dict.fromkeys(rows for config in CONFIGS.values() for rows in config.rows))
+def kernels() -> dict[str, Kernel]:
+    """All that the configurations can launch, once, and the leaf's PROFILE variants."""
+    leaves = dict.fromkeys(rows for config in CONFIGS.values() for rows in config.rows)
+    found = [Kernel("tiny", "tiny.cu", (), tiny.SIDE)]
+    found += [of_rows(rows, profiled=profiled) for rows in leaves for profiled in (False, True)]
+    return {kernel.name: kernel for kernel in found}
 
 
-def source() -> str:
-    return files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
+def of_rows(rows: Rows, *, profiled: bool = False) -> Kernel:
+    macros = {"ROWS": rows.each, "THREADS": rows.threads, "CLUSTER": rows.cluster}
+    name = f"rows {rows.each}-{rows.threads}-{rows.cluster}" + " profiled" * profiled
+    threads = rows.threads + (32 if rows.cluster > 1 else 0)  # MEANWHILE in rows.cu
+    return Kernel(name, "rows.cu", (*defined(macros), *["-DPROFILE"] * profiled), threads)
+
+
+def defined(macros: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(f"-D{name}={value}" for name, value in macros.items())
 
 
 @functools.cache
@@ -53,24 +71,20 @@ def packaged() -> Iterator[str]:
         yield from map(str, sorted(Path(folder).glob("**/libnvrtc.so.*"), reverse=True))
 
 
-def resources(rows: Rows, *, profiled: bool = False) -> Resources:
-    """Of one setting, or of its PROFILE variant."""
-    macros = {"ROWS": rows.each, "THREADS": rows.threads, "CLUSTER": rows.cluster}
-    options = [f"-D{name}={value}" for name, value in macros.items()] + ["-DPROFILE"] * profiled
-    told = compiler_log(source(), options)
+def resources(kernel: Kernel) -> Resources:
+    told = compiler_log(source(kernel.file), kernel.options)
     return Resources(
-        threads=rows.threads + (32 if rows.cluster > 1 else 0),  # MEANWHILE in rows.cu
         registers=int(re.findall(r"Used (\d+) registers", told)[0]),
         spilled=sum(map(int, re.findall(r"(\d+) bytes spill", told))),
-        shared=int(re.findall(r"(\d+) bytes smem", told)[0]),
+        shared=sum(map(int, re.findall(r"(\d+) bytes smem", told))),
     )
 
 
-def compiler_log(source: str, options: list[str]) -> str:
-    """What NVRTC and ptxas say of `source`. Raises RuntimeError with it where they refuse it."""
+def compiler_log(text: str, options: Sequence[str]) -> str:
+    """What NVRTC and ptxas say of `text`. Raises RuntimeError with it where they refuse it."""
     nvrtc, program = library(), ctypes.c_void_p()
     given = [option.encode() for option in ("--gpu-architecture=sm_90", "--ptxas-options=-v", *options)]
-    created = nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"rows.cu", 0, None, None)
+    created = nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None)
     if created:
         raise RuntimeError(f"NVRTC error {created}")
     try:
@@ -87,10 +101,7 @@ def compiler_log(source: str, options: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(f"{'rows':>5} {'batch':>10} {'threads':>7} {'registers':>9} {'spilled B':>9} {'shared B':>9}")
-    for rows in settings():
-        found = resources(rows)
-        print(
-            f"{rows.rows:5} {rows.batch:10} {found.threads:7} {found.registers:9} {found.spilled:9} {found.shared:9}",
-            flush=True,
-        )
+    print(f"{'kernel':24} {'threads':>7} {'registers':>9} {'spilled B':>9} {'shared B':>9}")
+    for name, kernel in kernels().items():
+        found = resources(kernel)
+        print(f"{name:24} {kernel.threads:7} {found.registers:9} {found.spilled:9} {found.shared:9}", flush=True)

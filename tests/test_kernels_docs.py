@@ -8,7 +8,7 @@ from qrprof.profiler import units
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
-SOURCES = [path for pattern in ("*.py", "*.cu") for path in (ROOT / "kernels" / "qr").glob(pattern)]
+SOURCES = [path for pattern in ("*.py", "*.cu", "*.cuh") for path in (ROOT / "kernels" / "qr").glob(pattern)]
 
 
 def rows(head: str) -> list[list[str]]:
@@ -20,7 +20,7 @@ def rows(head: str) -> list[list[str]]:
 def kernels_of_geqrf() -> set[str]:
     """Those of the blocked factorisation with a CUDA compiler."""
     names = {name for path in SOURCES for name in re.findall(r"\bqrprof_(\w+)\(", path.read_text(encoding="utf-8"))}
-    apart = {"geqr2_small", "geqr2_larft_leaf", "orgqr_update", "ormqr_update"}
+    apart = {"geqr2_tiny", "geqr2_small", "geqr2_larft_leaf", "orgqr_update", "ormqr_update"}
     assert apart < names
     return names - apart
 
@@ -34,7 +34,7 @@ def test_every_kernel_of_a_factorisation_stands_in_the_table() -> None:
 
 
 def test_files_that_it_names_are_there() -> None:
-    named = set(re.findall(r"`(\w+\.(?:py|cu))`", TEXT))
+    named = set(re.findall(r"`(\w+\.(?:py|cuh?))`", TEXT))
     assert len(named) > 5
     assert named <= {path.name for path in SOURCES}
 

@@ -1,15 +1,17 @@
-"""Every setting of the CUDA C++ leaf kernel compiles for an H200, and fits its registers and shared memory."""
+"""Every setting of the CUDA C++ kernels compiles for an H200, and fits its registers and shared memory."""
 
 import tomllib
 from fnmatch import fnmatch
-from importlib.resources import files
 from pathlib import Path
 
 import nvrtc_aot
 import pytest
 
 from qrprof.kernels.qr.configs import Rows
+from qrprof.kernels.qr.cuda import source
 
+ROOT = Path(__file__).parents[1]
+KERNELS = nvrtc_aot.kernels()
 MOST_SPILLED = 256  # bytes; the largest leaf spills 180
 REGISTERS = 65536  # of a multiprocessor
 GRANULE = 8  # registers are given to a thread by so many
@@ -21,25 +23,32 @@ compiles = pytest.mark.skipif(
 )
 
 
-def test_the_source_is_part_of_the_package() -> None:
-    assert "qrprof_geqr2_larft_rows" in files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
-    settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+def test_the_sources_are_part_of_the_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packed = settings["tool"]["setuptools"]["package-data"]["qrprof.kernels.qr"]
-    assert any(fnmatch("rows.cu", pattern) for pattern in packed)
+    sources = [path.name for path in (ROOT / "kernels" / "qr").iterdir() if path.suffix in (".cu", ".cuh")]
+    assert {"rows.cu", "tiny.cu", "reflect.cuh"} <= set(sources)
+    assert all(any(fnmatch(name, pattern) for pattern in packed) for name in sources)
+
+
+def test_a_source_is_one_text_with_the_files_that_it_includes() -> None:
+    text = source("tiny.cu")
+    assert "#include" not in text
+    assert text.index("Reflector reflector_of") < text.index("qrprof_geqr2_tiny")
 
 
 @compiles
-@pytest.mark.parametrize("profiled", [False, True], ids=["", "profiled"])
-@pytest.mark.parametrize("rows", nvrtc_aot.settings(), ids=lambda rows: f"{rows.each}-{rows.threads}-{rows.cluster}")
-def test_a_setting_compiles_and_fits(rows: Rows, profiled: bool) -> None:
-    found = nvrtc_aot.resources(rows, profiled=profiled)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_setting_compiles_and_fits(name: str) -> None:
+    kernel = KERNELS[name]
+    found = nvrtc_aot.resources(kernel)
     assert found.spilled <= MOST_SPILLED
-    assert found.threads <= MOST_THREADS
-    assert -(-found.registers // GRANULE) * GRANULE * found.threads <= REGISTERS
+    assert kernel.threads <= MOST_THREADS
+    assert -(-found.registers // GRANULE) * GRANULE * kernel.threads <= REGISTERS
     assert found.shared <= MOST_SHARED
 
 
 @compiles
 def test_a_wrong_setting_is_refused() -> None:
     with pytest.raises(RuntimeError, match="whole warps"):
-        nvrtc_aot.resources(Rows(rows=64, batch=1, each=1, threads=48, cluster=1))
+        nvrtc_aot.resources(nvrtc_aot.of_rows(Rows(rows=64, batch=1, each=1, threads=48, cluster=1)))

@@ -24,9 +24,10 @@ from qrprof.kernels.qr import blocked, gpu, lanes
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
 EPS: Final = torch.finfo(torch.float32).eps
-# One program a matrix; a block column of 64; several of 128; wide.
-PATHS: Final = ((12, 60, 40), (12, 200, 200), (12, 500, 450), (12, 90, 300))
+# One warp a matrix; one program; a block column of 64; several of 128; wide.
+PATHS: Final = ((12, 30, 31), (12, 60, 40), (12, 200, 200), (12, 500, 450), (12, 90, 300))
 SERVED: Final = (
+    (12, 32, 32),
     (12, 60, 40),
     (40, 176, 176),
     (12, 500, 450),
@@ -120,7 +121,13 @@ def test_sizes_that_nothing_was_tuned_for(route: Any, shape: tuple[int, ...]) ->
     decomposes_strictly(route, a)
 
 
-@pytest.mark.parametrize("size", [(33, 33), (100, 60), (300, 200)], ids=str)
+def test_every_size_that_a_warp_holds_and_the_next() -> None:
+    for m in range(1, 34):
+        for n in sorted({1, 2, max(1, m - 1), m, m + 1, 16, 17, 32, 33}):
+            factors_strictly(gpu, matrices(5, m, n, seed=m))
+
+
+@pytest.mark.parametrize("size", [(20, 20), (33, 33), (100, 60), (300, 200)], ids=str)
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 def test_batches_of_any_rank(route: Any, batch: tuple[int, ...], size: tuple[int, int]) -> None:
     a = matrices(*batch, *size)
@@ -179,7 +186,7 @@ def test_q_is_applied_as_in_float64(route: Any, shape: tuple[int, ...], transpos
     assert ((found - exact).norm(dim=along) <= m * EPS * c.double().norm(dim=along)).all()
 
 
-@pytest.mark.parametrize("shape", [(6, 60, 40), (10, 200, 150)], ids=str)
+@pytest.mark.parametrize("shape", [(6, 20, 32), (6, 60, 40), (10, 200, 150)], ids=str)
 def test_strides_do_not_matter(route: Any, shape: tuple[int, int, int]) -> None:
     a = matrices(*shape)
     batch, m, n = shape
@@ -204,7 +211,7 @@ def test_strides_do_not_matter(route: Any, shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("shape", [(12, 60, 40), (60, 200, 200), (12, 500, 450)], ids=str)
+@pytest.mark.parametrize("shape", [(12, 30, 30), (12, 60, 40), (60, 200, 200), (12, 500, 450)], ids=str)
 def test_one_bad_matrix_of_a_mixed_batch_leaves_the_others_as_they_are(
     route: Any, shape: tuple[int, int, int], bad: float
 ) -> None:

@@ -18,6 +18,7 @@ import torch
 
 from qrprof.kernels.checks import residuals, residuals_qr, strict
 from qrprof.kernels.qr.configs import SM90, Rows
+from qrprof.kernels.qr.cuda import source as source_of
 from qrprof.planner.gate.qr_task import domain
 from qrprof.planner.gate.records import ArgSpec, Task, TaskCase, Tolerance
 from qrprof.planner.gate.witness import ALLOWED
@@ -128,15 +129,15 @@ def test_every_choice_of_a_leaf_compiles() -> None:
         for node in ast.parse(text).body
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "ROWS_CU" and node.value is not None
     ]
-    assert cuda.strip() == nvrtc_aot.source().strip()
+    assert cuda.strip() == source_of("rows.cu").strip()
     for one in tunables(text):
         if one.name.startswith("LEAF_"):
             rows = int(one.name.removeprefix("LEAF_"))
             choices: Any = {one.value, *one.choices}
             for each, threads, cluster in choices:
                 assert each * threads * cluster >= rows
-                found = nvrtc_aot.resources(Rows(rows, 1, each, threads, cluster))
-                assert found.registers * found.threads <= 65536
+                kernel = nvrtc_aot.of_rows(Rows(rows, 1, each, threads, cluster))
+                assert nvrtc_aot.resources(kernel).registers * kernel.threads <= 65536
 
 
 @pytest.mark.parametrize("op", OPS)

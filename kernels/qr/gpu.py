@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from qrprof.kernels.qr import blocked, form
+from qrprof.kernels.qr import blocked, form, rows, tiny
 from qrprof.kernels.qr.graphs import GRAPHS
 from qrprof.kernels.qr.layout import batched
 
@@ -12,6 +12,9 @@ def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
     """As `torch.geqrf`: A is [..., m, n], float32, not empty, on any GPU. Not differentiable."""
     config = blocked.config_of(A.device)
     with torch.cuda.device(A.device):
+        if max(A.shape[-2:]) <= tiny.SIDE and rows.usable(A.device):
+            H, tau = tiny.factor(flat(A.detach()))
+            return batched(H, A.shape[:-2]), tau.view(*A.shape[:-2], tau.shape[-1])
         if blocked.small_of(config, *A.shape[-2:]):
             return blocked.geqrf(A, config)
         H, tau = GRAPHS.run("geqrf", lambda a: blocked.geqrf(a, config), A)

@@ -1,12 +1,12 @@
 """The leaf kernel of rows.cu: compiled by NVRTC, once a device and setting, and launched beside the Triton kernels."""
 
 import functools
-from importlib.resources import files
 from typing import Any, Final
 
 import torch
 
 from qrprof.kernels.qr.configs import DEFAULT, Rows
+from qrprof.kernels.qr.cuda import compiled, source
 
 LEAF: Final = 32  # as in rows.cu
 NAME: Final = "qrprof_geqr2_larft_rows"
@@ -33,13 +33,7 @@ def compiles(device: torch.device) -> bool:
 @functools.lru_cache
 def kernel(config: Rows, device: torch.device, *, profiled: bool) -> Any:
     macros = {"ROWS": config.each, "THREADS": config.threads, "CLUSTER": config.cluster}
-    options = [f"-D{name}={value}" for name, value in macros.items()] + ["-DPROFILE"] * profiled
-    with torch.cuda.device(device):
-        return torch.cuda._compile_kernel(source(), NAME, nvcc_options=options)
-
-
-def source() -> str:
-    return files("qrprof.kernels.qr").joinpath("rows.cu").read_text()
+    return compiled(source("rows.cu"), NAME, macros, device, *["PROFILE"] * profiled)
 
 
 def factor_leaf(

@@ -21,7 +21,7 @@ Place = tuple[str, str]  # a module's name and one of its own
 REPLACED: Final[Mapping[Place, str]] = {  # by what a starting file has for it
     ("qr.configs", "DEFAULT"): "CONFIG",
     ("qr.blocked", "config_of"): "config_of",
-    ("qr.rows", "source"): "source",
+    ("qr.cuda", "source"): "source",
     ("qr.ahead", "side_stream"): "side_stream",
 }
 

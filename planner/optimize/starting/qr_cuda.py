@@ -95,7 +95,7 @@ def config_of(device: torch.device) -> Config:
     return CONFIG
 
 
-def source() -> str:
+def source(name: str) -> str:
     return ROWS_CU
 
 
