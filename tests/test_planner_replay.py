@@ -160,6 +160,18 @@ def test_the_launch_queue_was_full() -> None:
     assert spent[-1] > 10_000
 
 
+@pytest.mark.parametrize("queue", [1005, 1021, 1024])
+@pytest.mark.parametrize("factor", [0.0, 0.25, 0.5])
+def test_how_many_launches_fit_the_queue_is_read_off_the_trace(queue: int, factor: float) -> None:
+    """H200s took 1021. Taken for the host's own time, the waiting would stay when the kernels are faster."""
+    rules = Rules(queue=queue)
+    found = model(Machine(CASES["full launch queue"], rules=rules).trace)
+    change = Change(kernels={"add": factor})
+    exact = Machine(CASES["full launch queue"], change, rules).mean_step()
+    assert found.explained == 1.0
+    assert predict(found, change) == pytest.approx(exact, abs=1)
+
+
 def test_streams_that_wait_are_told_without_records_of_it() -> None:
     rows = [row for row in Machine(CASES["events between streams"]).rows if row["kind"] != SYNC]
     found = model(Trace.from_rows(rows))

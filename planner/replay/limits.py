@@ -11,18 +11,20 @@ from qrprof.planner.replay.records import CLOCKS_NS, by_launch
 from qrprof.planner.replay.waits import quickest
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.nesting import Floats, Ints, Mask
-from qrprof.profiler.work import Work, by_stream
+from qrprof.profiler.work import by_stream
 
-QUEUE: Final = 1024  # launches that a stream takes before it blocks the caller: CUDA on NVIDIA GPUs
+QUEUE: Final = 1021  # launches that a stream takes before it blocks the caller, as seen on H200s; CUDA has 1024 places
+SHORTEST: Final = 1000  # that a queue is
+OFTEN: Final = 10  # calls find a full queue as it is; a number of launches that was never too many comes once or twice
 
 
 @dataclass(frozen=True)
 class Limits:
-    """By launch that QUEUE others lie before: what has to start before the call returns."""
+    """By launch that as many others lie before as the queue takes: what has to start before the call returns."""
 
     row: Ints  # the launching call
     launched: Ints  # its first item
-    item: Ints  # of the launch QUEUE places before
+    item: Ints  # of the launch so many places before
     blocked: Mask  # it waited for that
     own: Floats  # ns that the call takes itself
 
@@ -44,7 +46,7 @@ class Limits:
 
 def find_limits(facts: Facts) -> Limits:
     host, work = facts.host, facts.work
-    pairs = [_far_apart(work, places) for places in by_stream(work.device, work.stream)]
+    pairs = [_far_apart(facts, places) for places in by_stream(work.device, work.stream)]
     earlier, later = np.concatenate(pairs, axis=1)
     row = work.launch[later]
     kept = work.start[earlier] <= host.end[row] + CLOCKS_NS  # else the queue is longer on this device
@@ -55,8 +57,22 @@ def find_limits(facts: Facts) -> Limits:
     return Limits(row, later, earlier, blocked, own)
 
 
-def _far_apart(work: Work, items: Ints) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
-    """Items of one stream that begin launches QUEUE apart: the earlier, and the later ones."""
+def _far_apart(facts: Facts, items: Ints) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
+    """Items of one stream that begin launches a queue's length apart: the earlier, and the later ones."""
+    work = facts.work
     mine = items[work.launch[items] >= 0]
     first = by_launch(work, mine[np.sort(np.unique(work.launch[mine], return_index=True)[1])])
-    return np.stack([first[:-QUEUE], first[QUEUE:]]) if len(first) > QUEUE else np.zeros((2, 0), dtype=np.int64)
+    queue = _queue(facts, first)
+    return np.stack([first[:-queue], first[queue:]]) if len(first) > queue else np.zeros((2, 0), dtype=np.int64)
+
+
+def _queue(facts: Facts, first: Ints) -> int:
+    """How many launches a stream takes: as many as calls found waiting time and again, and none found more.
+
+    `first` are the first items of the stream's launches, in their order.
+    """
+    work = facts.work
+    called, started = facts.host.start[work.launch[first]], np.sort(work.start[first])
+    waiting = np.arange(len(first)) - np.searchsorted(started, called)
+    most = int(waiting.max(initial=0))
+    return most if most >= SHORTEST and (waiting == most).sum() >= OFTEN else QUEUE
