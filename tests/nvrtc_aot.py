@@ -15,7 +15,8 @@ from typing import Any
 
 from qrprof.kernels.qr import tiny
 from qrprof.kernels.qr.configs import CONFIGS, Rows
-from qrprof.kernels.qr.cuda import source
+from qrprof.kernels.qr.rows import macros_of
+from qrprof.kernels.qr.source import source
 
 SYSTEM = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12")
 
@@ -44,10 +45,8 @@ def kernels() -> dict[str, Kernel]:
 
 
 def of_rows(rows: Rows, *, profiled: bool = False) -> Kernel:
-    macros = {"ROWS": rows.each, "THREADS": rows.threads, "CLUSTER": rows.cluster}
     name = f"rows {rows.each}-{rows.threads}-{rows.cluster}" + " profiled" * profiled
-    threads = rows.threads + (32 if rows.cluster > 1 else 0)  # MEANWHILE in rows.cu
-    return Kernel(name, "rows.cu", (*defined(macros), *["-DPROFILE"] * profiled), threads)
+    return Kernel(name, "rows.cu", (*defined(macros_of(rows)), *["-DPROFILE"] * profiled), rows.threads)
 
 
 def defined(macros: Mapping[str, int]) -> tuple[str, ...]:

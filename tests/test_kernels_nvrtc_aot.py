@@ -8,11 +8,11 @@ import nvrtc_aot
 import pytest
 
 from qrprof.kernels.qr.configs import Rows
-from qrprof.kernels.qr.cuda import source
+from qrprof.kernels.qr.source import source
 
 ROOT = Path(__file__).parents[1]
 KERNELS = nvrtc_aot.kernels()
-MOST_SPILLED = 256  # bytes; the largest leaf spills 180
+MOST_SPILLED = 0  # bytes
 REGISTERS = 65536  # of a multiprocessor
 GRANULE = 8  # registers are given to a thread by so many
 MOST_THREADS = 1024
@@ -50,5 +50,5 @@ def test_a_setting_compiles_and_fits(name: str) -> None:
 
 @compiles
 def test_a_wrong_setting_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="whole warps"):
-        nvrtc_aot.resources(nvrtc_aot.of_rows(Rows(rows=64, batch=1, each=1, threads=48, cluster=1)))
+    with pytest.raises(RuntimeError, match="two warps at least"):
+        nvrtc_aot.resources(nvrtc_aot.of_rows(Rows(rows=64, batch=1, each=1, threads=32, cluster=1)))

@@ -18,7 +18,7 @@ import torch
 
 from qrprof.kernels.checks import residuals, residuals_qr, strict
 from qrprof.kernels.qr.configs import SM90, Rows
-from qrprof.kernels.qr.cuda import source as source_of
+from qrprof.kernels.qr.source import source as source_of
 from qrprof.planner.gate.qr_task import domain
 from qrprof.planner.gate.records import ArgSpec, Task, TaskCase, Tolerance
 from qrprof.planner.gate.witness import ALLOWED

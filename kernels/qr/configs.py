@@ -14,11 +14,11 @@ MOST: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class Rows:
-    """The CUDA leaf kernel for up to `rows` rows and `batch` matrices: `cluster` blocks of `threads` of `each` rows."""
+    """The CUDA leaf kernel for up to `rows` rows and `batch` matrices, with `cluster` blocks of `threads` for each."""
 
     rows: int
     batch: int
-    each: int
+    each: int  # rows' worth of entries in a thread's registers
     threads: int
     cluster: int
 
@@ -102,14 +102,13 @@ SM90: Final = Config(
     rows=(
         Rows(rows=64, batch=MOST, each=1, threads=64, cluster=1),
         Rows(rows=128, batch=MOST, each=1, threads=128, cluster=1),
-        Rows(rows=256, batch=132, each=1, threads=256, cluster=1),
-        Rows(rows=256, batch=MOST, each=4, threads=64, cluster=1),
+        Rows(rows=256, batch=MOST, each=1, threads=256, cluster=1),
         Rows(rows=512, batch=66, each=1, threads=256, cluster=2),
-        Rows(rows=512, batch=MOST, each=4, threads=128, cluster=1),
+        Rows(rows=512, batch=MOST, each=2, threads=256, cluster=1),
         Rows(rows=1024, batch=33, each=1, threads=256, cluster=4),
-        Rows(rows=1024, batch=MOST, each=4, threads=128, cluster=2),
-        Rows(rows=2048, batch=MOST, each=2, threads=128, cluster=8),
-        Rows(rows=4096, batch=MOST, each=4, threads=128, cluster=8),
+        Rows(rows=1024, batch=MOST, each=2, threads=256, cluster=2),
+        Rows(rows=2048, batch=MOST, each=1, threads=256, cluster=8),
+        Rows(rows=4096, batch=MOST, each=2, threads=256, cluster=8),
         Rows(rows=8192, batch=MOST, each=4, threads=256, cluster=8),
     ),
     leaves=(

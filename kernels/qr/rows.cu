@@ -1,184 +1,181 @@
-// Factoring a leaf of LEAF columns (geqr2) with its T (larft): a thread holds whole rows in registers.
+// Factoring a leaf of LEAF columns (geqr2) with its T (larft): a leaf's rows are dealt out to warps, which keep them.
 //
-// The macros ROWS (of a thread), THREADS and CLUSTER (blocks that share a matrix, through distributed shared memory)
-// are given when this is compiled. Thread i of block b of a cluster holds rows (b ROWS + r) THREADS + i of the leaf.
+// The macros WARPS (at least 2), SLOTS (an even number of groups of 16 rows a warp) and CLUSTER (blocks that share a
+// matrix, through distributed shared memory) are given when this is compiled. Groups go round: group g, counted from
+// the leaf's first row, to block g % CLUSTER, there to warp g / CLUSTER % WARPS.
 //
-// The pivot column is always a[r][0]: each step writes column c + 1, updated, to place c, and the finished pivot to the
-// last, so that the loop needs no index that is not known when it is compiled, and after LEAF steps all are back.
-//
-// In a cluster, which has few matrices and waits for its barriers, one more warp makes T meanwhile.
-#define LEAF 32
-#define WARPS (THREADS / 32)
-#define MEANWHILE (CLUSTER > 1)
-#define FLUSH 0x1p-60f // a smaller entry of a scaled column counts as zero: see reflect.py
-static_assert(THREADS % 32 == 0 && THREADS >= LEAF, "whole warps, and the pivot's row is in the first block's first");
+// Row j of step j leaves the registers for `top`, and zeros take its place: what is above the diagonal needs no mask
+// then. A column takes one barrier of the block; a cluster's sums arrive at an mbarrier of each block.
+#include "hopper.cuh"
+#include "leaf.cuh"
+#include "reflect.cuh"
+#define THREADS (32 * WARPS)
+static_assert(SLOTS % 2 == 0 && WARPS >= 2, "whole pairs of slots, and two warps at least");
 
-__device__ __forceinline__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void store_in(float *here, int block, float value) {
-    unsigned address = (unsigned)__cvta_generic_to_shared(here), there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(value) : "memory");
-}
-
-template <int HALF> __device__ __forceinline__ void fold(float (&p)[LEAF], int lane) {
-    const bool upper = lane & HALF;
-#pragma unroll
-    for (int i = 0; i < HALF; i++) {
-        const float kept = upper ? p[i + HALF] : p[i];
-        const float sent = upper ? p[i] : p[i + HALF];
-        p[i] = kept + __shfl_xor_sync(~0u, sent, HALF);
-    }
-}
-
-// The sum over the warp of p[c] to lane c.
-__device__ __forceinline__ float sum_to_lanes(float (&p)[LEAF], int lane) {
-    fold<16>(p, lane), fold<8>(p, lane), fold<4>(p, lane), fold<2>(p, lane), fold<1>(p, lane);
-    return p[0];
-}
-
-// T(:, j) from its columns before: -tau_j T(:j, :j) V^T v_j, with V^T v_j and tau_j in `along`. A lane has a row.
-__device__ __forceinline__ void make_column(float (&triangle)[LEAF][LEAF + 1], const float *along, int j, int lane) {
-    float sum = 0.0f;
-#pragma unroll 4
-    for (int i = 0; i < j; i++) sum = fmaf(triangle[lane][i], along[i], sum);
-    triangle[lane][j] = lane < j ? -along[j] * sum : lane == j ? along[j] : 0.0f;
-}
-
-#if CLUSTER > 1
-#define TOGETHER __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define TOGETHER
-#endif
-
-// With PROFILE, the GPU's clock in ns when a block begins, when its factors are stored (geqr2), and when the matrix's T is
-// (larft), 3 a block.
+// With PROFILE, the GPU's clock in ns when a block begins, when its first warp has stored its factors (geqr2), and when
+// the matrix's T is stored (larft), 3 a block.
 #ifdef PROFILE
 #define STAMPS , long long *stamps
-#define STAMP(when, who) \
-    if (threadIdx.x == (who)) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(stamps[blockIdx.x * 3ll + (when)])::"memory")
+#define STAMP(when) \
+    if (threadIdx.x == 0) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(stamps[blockIdx.x * 3ll + (when)])::"memory")
 #else
 #define STAMPS
-#define STAMP(when, who)
+#define STAMP(when)
 #endif
 
-extern "C" __global__ void TOGETHER __launch_bounds__(THREADS + 32 * MEANWHILE) qrprof_geqr2_larft_rows(
+typedef float Strips[4][SLOTS][4]; // columns 8 q + eighth; rows 2 pair, + 1, + 8, + 9 of a group
+
+struct Place { // of a thread
+    int lane, warp, rank, height; // of the leaf, in rows
+    int eighth, pair; // lane / 4, lane % 4
+    __device__ __forceinline__ int group(int slot) const { return (slot * WARPS + warp) * CLUSTER + rank; }
+    __device__ __forceinline__ int row(int slot, int e) const {
+        return group(slot) * 16 + 2 * pair + e % 2 + 8 * (e / 2);
+    }
+    __device__ __forceinline__ bool holds(int slot) const { return group(slot) * 16 < height; }
+};
+
+// Row j = 8 q + u of the leaf to `row`, from the warp that has it.
+__device__ __forceinline__ void take_row(Strips &c, float *row, int q, int u, const Place &at) {
+    if (at.pair == u / 2) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float &even = c[i][0][q % 2 * 2], &odd = c[i][0][q % 2 * 2 + 1];
+            row[4 * at.eighth + i] = u & 1 ? odd : even;
+            even = u & 1 ? even : 0.0f, odd = u & 1 ? 0.0f : odd;
+        }
+    }
+    __syncwarp();
+}
+
+// x, which is column j = 8 q + u below row j, and the warp's part of x^T A.
+__device__ __forceinline__ float products(const Strips &c, float (&x)[SLOTS][4], int q, int u, const Place &at) {
+    float p[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int both = 0; both < SLOTS; both += 2) {
+        if (!at.holds(both)) continue;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            x[both + i / 4][i % 4] = __shfl_sync(~0u, c[q][both + i / 4][i % 4], 4 * u + at.pair);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int o = 0; o < 4; o++) p[o] = fmaf(c[o][both + i / 4][i % 4], x[both + i / 4][i % 4], p[o]);
+    }
+    return sum_to_lanes(p, at.pair);
+}
+
+// Columns from j on less x times `scaled` of their lanes. x itself becomes v: 0 + scale x.
+__device__ __forceinline__ void update(Strips &c, const float (&x)[SLOTS][4], float scaled, int q, int u,
+                                       const Place &at) {
+    float by[4];
+#pragma unroll
+    for (int i = q; i < 4; i++) by[i] = __shfl_sync(~0u, scaled, 4 * at.eighth + i);
+#pragma unroll
+    for (int both = 0; both < SLOTS; both += 2) {
+        if (!at.holds(both)) continue;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int o = q; o < 4; o++) {
+                float &one = c[o][both + i / 4][i % 4];
+                one = fmaf(-x[both + i / 4][i % 4], by[o], o == q && at.eighth == u ? 0.0f : one);
+            }
+    }
+}
+
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS) qrprof_geqr2_larft_rows(
     float *work, float *tau, float *t, int m, int ld, int k, int leaf, int t_row, int t_batch STAMPS) {
-    STAMP(0, 0);
-    __shared__ float4 steps[WARPS][LEAF / 4], rows[2][LEAF / 4];
-    __shared__ float parts[2][WARPS][LEAF], gram[LEAF][LEAF + 1], triangle[LEAF][LEAF + 1];
+    STAMP(0);
+    __shared__ float rows[2][LEAF], parts[2][WARPS][LEAF], top[LEAF][LEAF + 1];
+    __shared__ float4 gram[LEAF][LEAF / 4];
 #if CLUSTER > 1
     __shared__ float blocks[2][CLUSTER][LEAF], pivots[2][LEAF];
+    __shared__ Barrier here_now[2];
 #endif
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int block = blockIdx.x % CLUSTER;
+    Place at;
+    at.warp = __shfl_sync(~0u, threadIdx.x / 32, 0); // uniform, which the compiler cannot know else
+    at.lane = threadIdx.x % 32, at.eighth = at.lane / 4, at.pair = at.lane % 4;
+    at.rank = blockIdx.x % CLUSTER, at.height = m - leaf;
     const long long matrix = blockIdx.x / CLUSTER;
-    const bool joins = MEANWHILE && warp == WARPS; // the warp that makes T
-    const int first = joins ? ROWS * THREADS * CLUSTER : block * ROWS * THREADS + threadIdx.x;
-    float *column = work + matrix * m * ld + leaf;
-    float a[ROWS][LEAF];
+    float *column_of = work + (matrix * m + leaf) * ld + leaf;
+    Strips c;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const int row = leaf + first + r * THREADS;
+    for (int slot = 0; slot < SLOTS; slot++)
 #pragma unroll
-        for (int c = 0; c < LEAF; c += 4) {
-            float4 four = {0, 0, 0, 0};
-            if (row < m && !joins) four = *(const float4 *)(column + (long long)row * ld + c);
-            a[r][c] = four.x, a[r][c + 1] = four.y, a[r][c + 2] = four.z, a[r][c + 3] = four.w;
+        for (int e = 0; e < 4; e++) {
+            const int row = at.row(slot, e);
+#pragma unroll
+            for (int q = 0; q < 4; q++)
+                c[q][slot][e] = row < at.height ? column_of[(long long)row * ld + 8 * q + at.eighth] : 0.0f;
         }
-    }
+#if CLUSTER > 1
+    if (threadIdx.x == 0) barrier_init(&here_now[0]), barrier_init(&here_now[1]), fence_init();
+    cluster_barrier();
+#endif
+    const bool busy = at.holds(0);
+    if (!busy) parts[0][at.warp][at.lane] = parts[1][at.warp][at.lane] = 0.0f;
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        const bool owner = q / 2 % CLUSTER == at.rank, mine = owner && q / 2 / CLUSTER % WARPS == at.warp;
 #pragma unroll 1
-    for (int j = 0; j < LEAF; j++) {
-        const int turn = j & 1;
-        float x[ROWS], p[LEAF];
-        if (!joins) {
+        for (int u = 0; u < 8; u++) {
+            const int j = 8 * q + u, turn = u & 1;
+            float x[SLOTS][4];
+            if (mine) take_row(c, rows[turn], q, u, at);
+            if (busy) parts[turn][at.warp][at.lane] = products(c, x, q, u, at);
+            __syncthreads();
+            if (CLUSTER == 1 && !busy && at.warp > 0) continue;
+            float s = 0.0f, row = rows[turn][at.lane]; // x^T A and row j of A, in the lane's column
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                x[r] = first + r * THREADS > j ? a[r][0] : 0.0f;
-                x[r] = fabsf(x[r]) < FLUSH ? 0.0f : x[r];
-            }
-#pragma unroll
-            for (int c = 0; c < LEAF; c++) {
-                p[c] = a[0][c] * x[0];
-#pragma unroll
-                for (int r = 1; r < ROWS; r++) p[c] = fmaf(a[r][c], x[r], p[c]);
-            }
-            if (first == j) {
-#pragma unroll
-                for (int c = 0; c < LEAF; c += 4)
-                    rows[turn][c / 4] = make_float4(a[0][c], a[0][c + 1], a[0][c + 2], a[0][c + 3]);
-            }
-            parts[turn][warp][lane] = sum_to_lanes(p, lane);
-        }
-        __syncthreads();
-        if (joins) {
-            if (block == 0 && j > 0) make_column(triangle, gram[j - 1], j - 1, lane);
+            for (int w = 0; w < WARPS; w++) s += parts[turn][w][at.lane];
 #if CLUSTER > 1
-            cluster_barrier();
+            if (threadIdx.x == 0) barrier_expect(&here_now[turn], (CLUSTER + 1) * LEAF * sizeof(float));
+            for (int to = at.warp; to < CLUSTER; to += WARPS) {
+                send(&blocks[turn][at.rank][at.lane], to, s, &here_now[turn]);
+                if (owner) send(&pivots[turn][at.lane], to, row, &here_now[turn]);
+            }
+            barrier_wait(&here_now[turn], j / 2 & 1); // also who has nothing to do: nobody ends before all has come
+            if (!busy && at.warp > 0) continue;
+            s = 0.0f;
+#pragma unroll
+            for (int b = 0; b < CLUSTER; b++) s += blocks[turn][b][at.lane];
+            row = pivots[turn][at.lane];
 #endif
-            continue;
+            const float sigma = __shfl_sync(~0u, s, 4 * u + q), alpha = __shfl_sync(~0u, row, 4 * u + q);
+            const Reflector by = reflector_of(alpha, sigma);
+            const float along = fmaf(s, by.scale, row); // v^T A
+            const int column = 8 * at.pair + at.eighth;
+            const float step = column > j ? by.tau * along : 0.0f;
+            if (at.warp == 0) {
+                ((float *)gram[j])[column] = column == j ? by.tau : along;
+                top[j][column] = column == j ? by.beta : row - step;
+            }
+            if (busy) update(c, x, column == j ? -by.scale : step * by.scale, q, u, at);
         }
-        // Lane l has column (l + j) % LEAF from here on: s = x^T A, and row j of A.
-        float s = 0.0f, row;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) s += parts[turn][w][lane];
-        row = ((const float *)rows[turn])[lane];
-#if CLUSTER > 1
-        for (int to = warp; to < CLUSTER; to += WARPS) {
-            store_in(&blocks[turn][block][lane], to, s);
-            if (block == 0) store_in(&pivots[turn][lane], to, row);
-        }
-        cluster_barrier();
-        s = 0.0f;
-#pragma unroll
-        for (int b = 0; b < CLUSTER; b++) s += blocks[turn][b][lane];
-        row = pivots[turn][lane];
-#endif
-        const float sigma = __shfl_sync(~0u, s, 0), alpha = __shfl_sync(~0u, row, 0);
-        const bool reflected = sigma != 0.0f; // true for NaN
-        const float norm = sqrtf(alpha * alpha + sigma);
-        const float beta = reflected ? (alpha >= 0.0f ? -norm : norm) : alpha;
-        const float scale = reflected ? __frcp_rn(alpha - beta) : 0.0f;
-        const float factor = reflected ? (beta - alpha) * __frcp_rn(beta) : 0.0f; // its rounding is alpha's, once more
-        const float along = fmaf(s, scale, row); // v^T A
-        const int place = (lane + j) % LEAF;
-        ((float *)steps[warp])[lane] = place > j ? factor * along : 0.0f;
-        if (warp == 0) gram[j][place] = place == j ? factor : along;
-        __syncwarp();
-        float step[LEAF];
-#pragma unroll
-        for (int c = 0; c < LEAF; c += 4) {
-            float4 four = steps[warp][c / 4];
-            step[c] = four.x, step[c + 1] = four.y, step[c + 2] = four.z, step[c + 3] = four.w;
-        }
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            const int at = first + r * THREADS;
-            const float v = at == j ? 1.0f : x[r] * scale;
-            const float done = at > j ? v : at == j ? beta : a[r][0];
-#pragma unroll
-            for (int c = 0; c + 1 < LEAF; c++) a[r][c] = fmaf(-v, step[c + 1], a[r][c + 1]);
-            a[r][LEAF - 1] = done;
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const int row = leaf + first + r * THREADS;
-#pragma unroll
-        for (int c = 0; c < LEAF; c += 4)
-            if (row < m && !joins)
-                *(float4 *)(column + (long long)row * ld + c) =
-                    make_float4(a[r][c], a[r][c + 1], a[r][c + 2], a[r][c + 3]);
     }
     __syncthreads();
-    STAMP(1, 0);
-    if (block != 0 || warp != MEANWHILE * WARPS) return;
-    for (int j = MEANWHILE * (LEAF - 1); j < LEAF; j++) make_column(triangle, gram[j], j, lane);
-    __syncwarp();
-    if (leaf + lane < k) tau[matrix * k + leaf + lane] = gram[lane][lane];
-    t += matrix * t_batch;
-    for (int i = 0; i < LEAF; i++) t[i * t_row + lane] = triangle[i][lane];
-    STAMP(2, MEANWHILE * THREADS);
+#pragma unroll
+    for (int slot = 0; slot < SLOTS; slot++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = at.row(slot, e);
+#pragma unroll
+            for (int q = 0; q < 4; q++)
+                if (at.group(slot) > 1 && row < at.height)
+                    column_of[(long long)row * ld + 8 * q + at.eighth] = c[q][slot][e];
+        }
+    STAMP(1);
+    if (at.rank != 0) return;
+    if (at.warp == 1)
+        for (int j = 0; j < min(LEAF, at.height); j++) column_of[(long long)j * ld + at.lane] = top[j][at.lane];
+    if (at.warp > 0) return;
+    if (leaf + at.lane < k) tau[matrix * k + leaf + at.lane] = ((const float *)gram[at.lane])[at.lane];
+    float triangle[LEAF];
+    make_t(triangle, gram, at.lane);
+    t += matrix * t_batch + (long long)at.lane * t_row;
+#pragma unroll
+    for (int j = 0; j < LEAF; j += 4)
+        *(float4 *)(t + j) = make_float4(triangle[j], triangle[j + 1], triangle[j + 2], triangle[j + 3]);
+    STAMP(2);
 }

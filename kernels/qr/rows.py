@@ -6,7 +6,8 @@ from typing import Any, Final
 import torch
 
 from qrprof.kernels.qr.configs import DEFAULT, Rows
-from qrprof.kernels.qr.cuda import compiled, source
+from qrprof.kernels.qr.cuda import compiled
+from qrprof.kernels.qr.source import source
 
 LEAF: Final = 32  # as in rows.cu
 NAME: Final = "qrprof_geqr2_larft_rows"
@@ -32,8 +33,11 @@ def compiles(device: torch.device) -> bool:
 
 @functools.lru_cache
 def kernel(config: Rows, device: torch.device, *, profiled: bool) -> Any:
-    macros = {"ROWS": config.each, "THREADS": config.threads, "CLUSTER": config.cluster}
-    return compiled(source("rows.cu"), NAME, macros, device, *["PROFILE"] * profiled)
+    return compiled(source("rows.cu"), NAME, macros_of(config), device, *["PROFILE"] * profiled)
+
+
+def macros_of(config: Rows) -> dict[str, int]:
+    return {"WARPS": config.threads // 32, "SLOTS": 2 * config.each, "CLUSTER": config.cluster}
 
 
 def factor_leaf(
@@ -48,6 +52,5 @@ def factor_leaf(
     if stamps is not None:
         stamps.append(torch.zeros(batch, config.cluster, 3, dtype=torch.int64, device=work.device))
         arguments.append(stamps[-1])
-    threads = config.threads + (32 if config.cluster > 1 else 0)  # MEANWHILE in rows.cu
     launch = kernel(config, work.device, profiled=stamps is not None)
-    launch((batch * config.cluster, 1, 1), (threads, 1, 1), arguments)
+    launch((batch * config.cluster, 1, 1), (config.threads, 1, 1), arguments)

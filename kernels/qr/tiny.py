@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import torch
 
-from qrprof.kernels.qr.cuda import addressable, compiled, source
+from qrprof.kernels.qr.cuda import addressable, compiled
 from qrprof.kernels.qr.layout import column_major
+from qrprof.kernels.qr.source import source
 
 SIDE: Final = 32  # as in tiny.cu
 NAME: Final = "qrprof_geqr2_tiny"

@@ -14,6 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from qrprof.kernels.qr.source import source as source_of
+
 PACKAGE: Final = "qrprof.kernels"
 SIMPLE: Final = (ast.Assign, ast.AnnAssign)
 Kinds = type[ast.stmt] | tuple[type[ast.stmt], ...]
@@ -21,7 +23,7 @@ Place = tuple[str, str]  # a module's name and one of its own
 REPLACED: Final[Mapping[Place, str]] = {  # by what a starting file has for it
     ("qr.configs", "DEFAULT"): "CONFIG",
     ("qr.blocked", "config_of"): "config_of",
-    ("qr.cuda", "source"): "source",
+    ("qr.source", "source"): "source",
     ("qr.ahead", "side_stream"): "side_stream",
 }
 
@@ -229,8 +231,7 @@ def bundle(name: str, candidate: str) -> str:
 
 def cuda() -> str:
     """The leaf's CUDA C++ as a literal."""
-    text = files(PACKAGE).joinpath("qr", "rows.cu").read_text(encoding="utf-8")
-    return f'r"""\n{text}"""'
+    return f'r"""\n{source_of("rows.cu")}"""'
 
 
 def space(before: Definition, after: Definition) -> str:

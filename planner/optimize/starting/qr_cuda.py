@@ -1,6 +1,6 @@
 """QR of float32 matrices on an NVIDIA GPU: block columns of leaves, T, and updates on the tensor cores.
 
-A leaf's setting is (rows of a thread, threads of a block, blocks that share a matrix), for leaves of up to so many
+A leaf's setting is (rows a thread, threads of a block, blocks that share a matrix), for leaves of up to so many
 rows; a product's (columns of a tile, rows of a step, warps, stages).
 """
 
@@ -22,8 +22,8 @@ TUNABLES = {
     "LEAF_256": ((1, 256, 1), (2, 128, 1), (4, 64, 1)),
     "LEAF_512": ((1, 256, 2), (2, 256, 1), (4, 128, 1)),
     "LEAF_1024": ((1, 256, 4), (2, 256, 2), (4, 128, 2)),
-    "LEAF_2048": ((2, 128, 8), (4, 128, 4), (4, 256, 2)),
-    "LEAF_4096": ((4, 128, 8), (4, 256, 4)),
+    "LEAF_2048": ((1, 256, 8), (2, 128, 8), (4, 128, 4), (4, 256, 2)),
+    "LEAF_4096": ((2, 256, 8), (4, 128, 8), (4, 256, 4)),
     "INNER": ((64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 2, 2)),
     "GRAM": ((64, 4, 2), (32, 8, 3), (32, 4, 2)),
     "OUTER": ((64, 64, 4, 2), (64, 32, 4, 3), (32, 64, 4, 2)),
@@ -35,9 +35,9 @@ SMALL_WARPS = (1, 2, 4, 4, 8)  # of the program of one matrix up to 32 x 32, 64 
 WIDTH = 64  # of a block column
 LEAF_256 = (1, 256, 1)
 LEAF_512 = (1, 256, 2)
-LEAF_1024 = (4, 128, 2)
-LEAF_2048 = (2, 128, 8)
-LEAF_4096 = (4, 128, 8)
+LEAF_1024 = (2, 256, 2)
+LEAF_2048 = (1, 256, 8)
+LEAF_4096 = (2, 256, 8)
 INNER = (64, 64, 4, 2)  # update of a block column after a leaf
 GRAM = (64, 4, 2)  # V^T V of a block column, one tile
 OUTER = (64, 64, 4, 2)  # update of the columns after a block column
