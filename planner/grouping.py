@@ -1,7 +1,7 @@
 """What a step would gain if an adapter grouped its calls: by replay, with the time of one call for each shape."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,6 +71,9 @@ def rows_of(facts: Facts, op: str, group: Group) -> Mask:
 
 def grouping(adapter: Adapter, parts: list[Part], model: Model) -> Fix:
     low, mid, high = sorted(max(model.base_ns - step_with(model, parts, level), 0.0) for level in range(3))
+    # A replay knows least how much of the host's part hides behind the device: at best all of it does.
+    hidden = [replace(part, on_host=part.on_host and 0.0) for part in parts]
+    high = max(high, model.base_ns - min(step_with(model, hidden, level) for level in range(3)))
     now, then = sum(part.now_ns for part in parts), sum(part.grouped_ns.mid for part in parts)
     calls = sum(part.group.count * part.group.share for part in parts)
     op = adapter.op.removeprefix("aten::")

@@ -65,7 +65,8 @@ def test_a_soap_of_the_users_own_does_not_fit(build: Any) -> None:
     assert fitting(run_of(build, qr(build, 62.0, site="soap.py:210"))) == ()
 
 
-def trace(build: Any) -> Trace:
+def trace(build: Any, host_us: int = 2) -> Trace:
+    """Of QR calls that take the host so long."""
     rows = []
     for number, at in enumerate((0, 60 * US)):
         rows += [
@@ -75,13 +76,13 @@ def trace(build: Any) -> Trace:
             build.kernel("gemm", at + 3 * US, at + 20 * US, 10 * number + 1),
         ]
         for n in range(4):
-            host, device, correlation = at + (5 + 2 * n) * US, at + (20 + 10 * n) * US, 10 * number + 2 + n
+            host, device, correlation = at + (5 + host_us * n) * US, at + (20 + 10 * n) * US, 10 * number + 2 + n
             rows += [
-                build.op("aten::linalg_qr", host, host + 2 * US, shapes="[[64,64],[]]", dtypes="float,"),
+                build.op("aten::linalg_qr", host, host + host_us * US, shapes="[[64,64],[]]", dtypes="float,"),
                 build.launch(correlation, host + 500, host + 1500),
                 build.kernel("geqrf", device, device + 10 * US, correlation),
             ]
-        rows.append(build.call("cudaDeviceSynchronize", at + 14 * US, at + 60 * US))
+        rows.append(build.call("cudaDeviceSynchronize", at + (6 + 4 * host_us) * US, at + 60 * US))
     return Trace.from_rows([*rows, build.mark(2, 120 * US)])
 
 
@@ -104,6 +105,16 @@ def test_the_step_with_one_call_for_each_shape(build: Any) -> None:
         divide(facts, run), run, None, None, model, {BATCH: PerCall(Levels(8.0 * US, 10.0 * US, 20.0 * US), 10.0 * US)}
     )
     assert targets[0].key == "fix:soap"
+
+
+def test_the_interval_holds_that_the_host_s_part_hides(build: Any) -> None:
+    """A batch that takes the host 28 us of the step's 60, and the device 10."""
+    run = run_of(build, qr(build, 4.0))
+    facts = find_facts(trace(build, host_us=8), run)
+    (fix,) = find_groupings(model_of(facts, run), run, {BATCH: PerCall(Levels(*[10.0 * US] * 3), 28.0 * US)})
+    assert fix.gain_ns.low == fix.gain_ns.mid
+    assert fix.gain_ns.low < 25 * US
+    assert fix.gain_ns.high == pytest.approx(30 * US, rel=0.05)
 
 
 def test_batches_are_timed_beside_the_calls_that_they_replace(build: Any) -> None:

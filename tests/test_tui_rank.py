@@ -138,14 +138,16 @@ def test_rows_beyond_the_top_are_one_row(store: Store) -> None:
 
 
 def test_a_large_row_is_shown_though_others_have_more_to_gain() -> None:
-    def target(key: str, share: float) -> Target:
-        return Target(key, "op", 1.0, share, share, 1.0, None, None, None, False, None, "", "")
+    def target(key: str, share: float | None) -> Target:
+        kind = "fix" if share is None else "op"
+        return Target(key, kind, 1.0, share or 0.0, share, 1.0, None, None, None, False, None, "", "")
 
     ranked = [target("qr", 0.3), target("copy", 0.01), target("mm", 0.6), target("add", 0.01)]
     shown, others = choose(ranked, 2)
     assert [t.key for t in shown] == ["qr", "mm"]
     assert [t.key for t in others] == ["copy", "add"]
     assert [t.key for t in choose(ranked, 3)[0]] == ["qr", "copy", "mm"]
+    assert [t.key for t in choose([target("fix:soap", None), *ranked], 2)[0]] == ["fix:soap", "qr"]
 
 
 def test_json_is_the_same_ranking(store: Store) -> None:

@@ -210,11 +210,14 @@ def sums(what: str, targets: Sequence[Target]) -> list[Cell]:
 
 def choose(targets: Sequence[Target], top: int) -> tuple[list[Target], list[Target]]:
     """The table's rows and the others, both in the ranking's order. A large one is shown even if little is to gain."""
-    large = [target for target in targets if target.share is not None and target.share >= LARGE]
-    large += [target for target in targets if target.kind == "fix" and not target.dont_bother]
+    large = [target for target in targets if is_large(target) or (target.kind == "fix" and not target.dont_bother)]
     small = [target for target in targets if target not in large]
     shown = [*large, *small][:top]
     return [t for t in targets if t in shown], [t for t in targets if t not in shown]
+
+
+def is_large(target: Target) -> bool:
+    return target.share is not None and target.share >= LARGE
 
 
 def targets_table(ranking: Ranking, top: int) -> RenderableType:
