@@ -5,9 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from replay_asks import model, predict
+from replay_asks import changes, model, predict
 from replay_cases import Action, Busy, Change, Launch, Machine, Op, steps
 
+from qrprof.planner.replay.ranks import joint_of, replay
 from qrprof.profiler.events import ANNOTATION, GAUGE
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.gauge import segment_cost
@@ -93,6 +94,24 @@ def test_steps_that_show_the_cost_are_believed_before_the_gauge(build: Any) -> N
     found = model(trace, told(build, machine.mean_step(), plain))
     assert found.base_ns == pytest.approx(machine.mean_step())
     assert predict(found, FASTER) == pytest.approx(Machine(steps(*[step(0, 1000)] * 4), FASTER).mean_step(), rel=0.01)
+
+
+def test_hosts_of_ranks_lose_it_too(build: Any) -> None:
+    """Two ranks that never meet: each is as it would be alone."""
+    true = Machine(steps(*[step(0, 50_000)] * 4)).mean_step()
+    trace, plain = gauged(Machine(steps(*[step(COST, 50_000)] * 4)), COST)
+    faster = Machine(steps(*[step(0, 50_000)] * 4), FASTER).mean_step()
+
+    def predicted(gauge_ns: float | None) -> dict[int, float]:
+        facts, runs = dict.fromkeys((0, 1), find_facts(trace)), dict.fromkeys((0, 1), told(build, true, gauge_ns))
+        found = joint_of(facts, runs)
+        assert found.withheld is None
+        assert [one.base_ns for one in found.models.values()] == pytest.approx([true, true])
+        asked = {rank: changes(one.graph, FASTER) for rank, one in found.models.items()}
+        return {rank: one.step_ns for rank, one in replay(found, asked).ranks.items()}
+
+    assert predicted(plain) == pytest.approx({0: faster, 1: faster}, rel=0.01)
+    assert min(predicted(None).values()) > 1.2 * faster
 
 
 def test_the_recorder_gauges_between_steps(workshop: Any) -> None:

@@ -7,6 +7,7 @@ collective ties the ranks to each other, and they stay as recorded.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from qrprof.profiler.collectives import Clock, Collectives, communication, match
 from qrprof.profiler.coverage import Verdict, cover
 from qrprof.profiler.events import HOST
 from qrprof.profiler.facts import Facts
+from qrprof.profiler.gauge import segment_cost
 from qrprof.profiler.nesting import Floats, Mask, pick
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
@@ -73,7 +75,9 @@ def joint_of(facts: Mapping[int, Facts], runs: Mapping[int, RunInfo] | None = No
     measured = [ns for ns in steps if ns is not None]
     if reason or len(measured) < len(steps):
         return replace(joint, withheld=reason)
-    return calibrated(joint, sum(measured) / len(measured))
+    gauged = [segment_cost(facts[rank], known[rank]) for rank in plain]
+    cost = None if None in gauged else median(ns for ns in gauged if ns is not None)
+    return calibrated(joint, sum(measured) / len(measured), cost)
 
 
 def join(plain: Mapping[int, Model], found: Collectives) -> Joint:
@@ -169,23 +173,39 @@ def segments_in_steps(graph: Graph) -> Mask:
 # --- calibration
 
 
-def calibrated(joint: Joint, step_ns: float) -> Joint:
+def calibrated(joint: Joint, step_ns: float, gauged: float | None) -> Joint:
     """Take the profiler's cost off all hosts, so much a segment that the ranks' mean step meets `step_ns`.
 
     One cost for all: a rank that waits for others shows none of its own. As for a single rank, steps recorded within
-    2 % of the unprofiled ones, or faster by up to a tenth, take one factor instead.
+    2 % of the unprofiled ones, or faster by up to a tenth, take one factor instead, and their hosts lose what was
+    `gauged`, ns a segment, where that is known.
     """
     now = _mean(joint)
     if now <= step_ns * (1 + TOLERANCE):
         slower = step_ns / now
         if slower > HIGHEST:
             return replace(joint, withheld=_too_far(now, now, step_ns))
-        return _with_base(_with(joint, {rank: {"uniform": slower} for rank in joint.models}))
+        return _with_base(_hidden(_uniform(joint, slower), step_ns, gauged))
     most = max(float(model.graph.segments.ns.max(initial=0.0)) for model in joint.models.values())
     cost = zero_of(lambda cost: _mean(_without(joint, cost)) - step_ns, 0.0, most, CLOSE * step_ns)
     if cost is None:
         return replace(joint, withheld=_too_far(_mean(_without(joint, most)), now, step_ns))
     return _with_base(_without(joint, cost))
+
+
+def _hidden(joint: Joint, step_ns: float, gauged: float | None) -> Joint:
+    """Take what was gauged off hosts that the steps do not show: as for a single rank."""
+    if gauged is None:
+        return joint
+    found = _without(joint, gauged)
+    now = _mean(found)
+    if now < step_ns * (1 - TOLERANCE):
+        return joint
+    return _uniform(found, next(iter(found.models.values())).uniform * step_ns / now)
+
+
+def _uniform(joint: Joint, slower: float) -> Joint:
+    return _with(joint, {rank: {"uniform": slower} for rank in joint.models})
 
 
 def _without(joint: Joint, cost: float) -> Joint:
