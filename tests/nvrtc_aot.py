@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from qrprof.kernels.qr import tiny
-from qrprof.kernels.qr.configs import CONFIGS, Rows
+from qrprof.kernels.qr import tiny, whole
+from qrprof.kernels.qr.configs import CONFIGS, Rows, Whole
 from qrprof.kernels.qr.rows import macros_of
 from qrprof.kernels.qr.source import source
 
@@ -27,6 +27,7 @@ class Kernel:
     file: str
     options: tuple[str, ...]
     threads: int  # of a block
+    shared: int = 0  # bytes of a block that a launch asks for
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,18 @@ def kernels() -> dict[str, Kernel]:
     leaves = dict.fromkeys(rows for config in CONFIGS.values() for rows in config.rows)
     found = [Kernel("tiny", "tiny.cu", (), tiny.SIDE)]
     found += [of_rows(rows, profiled=profiled) for rows in leaves for profiled in (False, True)]
+    found += [of_whole(one) for one in dict.fromkeys(one for config in CONFIGS.values() for one in config.whole)]
     return {kernel.name: kernel for kernel in found}
 
 
 def of_rows(rows: Rows, *, profiled: bool = False) -> Kernel:
     name = f"rows {rows.each}-{rows.threads}-{rows.cluster}" + " profiled" * profiled
     return Kernel(name, "rows.cu", (*defined(macros_of(rows)), *["-DPROFILE"] * profiled), rows.threads)
+
+
+def of_whole(one: Whole) -> Kernel:
+    name = f"whole {one.warps}-{one.slots}-{one.cluster}"
+    return Kernel(name, "whole.cu", defined(whole.macros_of(one)), 32 * one.warps, whole.shared_bytes(one))
 
 
 def defined(macros: Mapping[str, int]) -> tuple[str, ...]:
@@ -75,7 +82,7 @@ def resources(kernel: Kernel) -> Resources:
     return Resources(
         registers=int(re.findall(r"Used (\d+) registers", told)[0]),
         spilled=sum(map(int, re.findall(r"(\d+) bytes spill", told))),
-        shared=sum(map(int, re.findall(r"(\d+) bytes smem", told))),
+        shared=kernel.shared + sum(map(int, re.findall(r"(\d+) bytes smem", told))),
     )
 
 

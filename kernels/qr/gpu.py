@@ -1,9 +1,14 @@
 """The GPU lanes with batches of any rank; loaded when the first tensor on a GPU arrives."""
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from qrprof.kernels.qr import blocked, form, rows, tiny
+from qrprof.kernels.qr import blocked, form, rows, tiny, whole
+from qrprof.kernels.qr.configs import Config
 from qrprof.kernels.qr.graphs import GRAPHS
 from qrprof.kernels.qr.layout import batched
 
@@ -12,13 +17,26 @@ def geqrf(A: Tensor) -> tuple[Tensor, Tensor]:
     """As `torch.geqrf`: A is [..., m, n], float32, not empty, on any GPU. Not differentiable."""
     config = blocked.config_of(A.device)
     with torch.cuda.device(A.device):
-        if max(A.shape[-2:]) <= tiny.SIDE and rows.usable(A.device):
-            H, tau = tiny.factor(flat(A.detach()))
+        if factor := at_once(A, config):
+            H, tau = factor(flat(A.detach()))
             return batched(H, A.shape[:-2]), tau.view(*A.shape[:-2], tau.shape[-1])
         if blocked.small_of(config, *A.shape[-2:]):
             return blocked.geqrf(A, config)
         H, tau = GRAPHS.run("geqrf", lambda a: blocked.geqrf(a, config), A)
     return H, tau
+
+
+def at_once(A: Tensor, config: Config) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
+    """What factors matrices like these, as [batch, m, n], in one launch of CUDA C++, which a graph makes no faster."""
+    *batch, m, n = A.shape
+    if not rows.usable(A.device):
+        return None
+    if max(m, n) <= tiny.SIDE:
+        return tiny.factor
+    if blocked.small_of(config, m, n):
+        return None
+    one = whole.setting(config, math.prod(batch), m, n, A.device)
+    return partial(whole.factor, config=one) if one else None
 
 
 def orgqr(H: Tensor, tau: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 // Instructions of capability 9.0 and later that CUDA C++ has no names for: clusters of blocks that store into each
-// other's shared memory, and barriers there at which what is stored arrives (mbarrier).
+// other's shared memory, barriers there at which what is stored arrives (mbarrier), and copies of many bytes.
 __device__ __forceinline__ unsigned address_of(const void *here) { return (unsigned)__cvta_generic_to_shared(here); }
 
 __device__ __forceinline__ unsigned address_in(const void *here, int block) {
@@ -15,6 +15,24 @@ __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_barrier() { cluster_arrive(), cluster_wait(); }
+
+__device__ __forceinline__ int cluster_rank() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ __forceinline__ void store_in(float *here, int block, float value) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in(here, block)), "f"(value) : "memory");
+}
+
+// A barrier of the block, by number, at which some threads of COUNT only arrive and the others wait for them.
+template <int COUNT> __device__ __forceinline__ void arrive_at(int barrier) {
+    asm volatile("barrier.cta.arrive %0, %1;" ::"r"(barrier), "n"(COUNT) : "memory");
+}
+template <int COUNT> __device__ __forceinline__ void wait_at(int barrier) {
+    asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "n"(COUNT) : "memory");
+}
 
 struct Barrier {
     unsigned long long state;
@@ -44,6 +62,29 @@ __device__ __forceinline__ void send(float *here, int block, float value, Barrie
                      address_in(here, block)), "f"(value), "r"(address_in(barrier, block))
                  : "memory");
 }
+
+__device__ __forceinline__ void send(float4 *here, int block, float4 v, Barrier *barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                 "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(address_in(here, block)),
+                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(address_in(barrier, block))
+                 : "memory");
+}
+
+// Multiples of 16 bytes from global to shared memory, which arrive at the barrier; and back, until bulk_wait.
+__device__ __forceinline__ void bulk_load(void *to, const void *from, unsigned bytes, Barrier *barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     address_of(to)), "l"(from), "r"(bytes), "r"(address_of(barrier))
+                 : "memory");
+}
+__device__ __forceinline__ void bulk_store(void *to, const void *from, unsigned bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n\tcp.async.bulk.commit_group;" ::"l"(to),
+                 "r"(address_of(from)), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// What was stored in shared memory one by one can be copied from now on, and the other way round.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 #if CLUSTER > 1
 #define TOGETHER __cluster_dims__(CLUSTER, 1, 1)

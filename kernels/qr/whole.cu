@@ -1,0 +1,88 @@
+// geqrf of whole matrices in one launch: a cluster of CLUSTER blocks has a matrix at a time, and its rows stay on chip.
+//
+// Left-looking, in panels of PANEL columns: a panel is read from A, scaled, takes all reflectors before it, is factored
+// in leaves of LEAF columns and written to H. Nothing else is read or written but V's halves (scratch).
+//
+// Rows go round in groups of 16: group g to block g % CLUSTER, there to warp g / CLUSTER % WARPS, so that all have as
+// much left to do. A panel is held as the transposed accumulators of mma.m16n8k16 (columns are its m): in that order
+// they are A operands of C^T V and accumulators of C^T - (W T)^T V^T alike, and C passes through no memory in between.
+//
+// The macros WARPS, SLOTS (groups a warp), CLUSTER and SHARED (bytes a block) are given when this is compiled.
+#include "hopper.cuh"
+#include "reflect.cuh"
+#include "leaf.cuh"
+#include "tensor.cuh"
+#include "whole_shared.cuh"
+#include "whole_panel.cuh"
+#include "whole_apply.cuh"
+#include "whole_leaf.cuh"
+
+// The thread's place, and the barriers of its block. All threads.
+__device__ __forceinline__ Place begin(Shared &shared, int m, int n) {
+    Place at;
+    at.thread = threadIdx.x, at.lane = at.thread % 32;
+    at.warp = __shfl_sync(~0u, at.thread / 32, 0); // uniform, which the compiler cannot know else
+    at.rank = CLUSTER > 1 ? cluster_rank() : 0;
+    at.m = m, at.n = n, at.k = min(m, n);
+    at.groups = ((m + 15) / 16 - at.rank + CLUSTER - 1) / CLUSTER;
+    at.loads = at.exchanges = 0;
+    if (at.thread == 0) {
+        barrier_init(&shared.loaded[0]), barrier_init(&shared.loaded[1]);
+#if CLUSTER > 1
+        barrier_init(&shared.step_here[0]), barrier_init(&shared.step_here[1]), barrier_init(&shared.sums_here);
+#endif
+        fence_async();
+    }
+    __syncthreads();
+#if CLUSTER > 1
+    cluster_barrier();
+#endif
+    return at;
+}
+
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) qrprof_geqr2_larft_larfb_whole(
+    const float *a, float *h, float *tau, char *scratch, int batch, int m, int n, int a_batch, int a_row,
+    int a_column) {
+    extern __shared__ __align__(128) char memory[];
+    Shared &shared = *(Shared *)memory;
+    Place at = begin(shared, m, n);
+    const int leaves = (at.k + LEAF - 1) / LEAF;
+    scratch += (long long)(blockIdx.x / CLUSTER) * leaves * CLUSTER * sizeof(Reflectors);
+#pragma unroll 1
+    for (int matrix = blockIdx.x / CLUSTER; matrix < batch; matrix += gridDim.x / CLUSTER) {
+        float *h_of = h + (long long)matrix * m * n, *tau_of = tau + (long long)matrix * at.k;
+#pragma unroll 1
+        for (int panel = 0; panel * PANEL < n; panel++) {
+            const int before = min(2 * panel, leaves);
+            Panel c;
+            if (at.thread == 0 && before > 0) bulk_wait(), load(shared, at, scratch, 0, 0);
+            begin_panel(c, shared, at, a + (long long)matrix * a_batch, a_row, a_column, panel);
+#pragma unroll 1
+            for (int leaf = 0; leaf < before; leaf++) {
+                barrier_wait(&shared.loaded[leaf & 1], at.loads >> (leaf & 1) & 1);
+                at.loads ^= 1u << (leaf & 1);
+                const int next = leaf + 1 < before ? leaf + 1 : -1;
+                apply<0, 4>(c, shared, at, shared.reflectors[leaf & 1], leaf, scratch, next);
+            }
+            if (2 * panel >= leaves) {
+                store<0, 4>(c, shared, at, h_of, panel, at.groups, at.groups);
+                __syncthreads();
+                continue;
+            }
+            factor<0>(c, shared, at, h_of, tau_of, panel, 2 * panel, scratch);
+            if (LEAF * (2 * panel + 1) < n) {
+                apply<2, 2>(c, shared, at, shared.reflectors[0], 2 * panel, scratch, -1);
+                if (2 * panel + 1 < leaves)
+                    factor<2>(c, shared, at, h_of, tau_of, panel, 2 * panel + 1, scratch);
+                else
+                    store<2, 2>(c, shared, at, h_of, panel, at.groups, at.groups);
+            }
+            fence_async();
+            __syncthreads();
+        }
+    }
+    if (at.thread == 0) bulk_wait();
+#if CLUSTER > 1
+    cluster_barrier();
+#endif
+}

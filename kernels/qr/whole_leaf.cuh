@@ -1,0 +1,219 @@
+// A leaf of a panel factored (geqr2) with its T (larft), as rows.cu does it, and its reflectors put where others take
+// them from. A thread has two neighbouring rows of its columns in each half of a group.
+#define UP 0x1p46f // from the scale of a panel to that of a leaf, whose largest entries are 2^48 .. 2^49
+
+// A leaf's columns at the scale of a leaf, and zeros above its rows, which need no mask then.
+template <int FIRST> __device__ __forceinline__ void scale_leaf(Panel &c, const Place &at, int first) {
+#pragma unroll
+    for (int slot = 0; slot < SLOTS; slot++) {
+        const float by = at.active(slot, first) ? UP : 0.0f;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    float &one = c[FIRST + i][slot][h][e];
+                    one = by == 0.0f ? 0.0f : one * by;
+                }
+    }
+}
+
+// Row j = 8 q + u of the leaf, in slot `slot_of` of this warp, to `row`; zeros take its place.
+template <int FIRST>
+__device__ __forceinline__ void take_row(Panel &c, float *row, int q, int u, int slot_of, const Place &at) {
+    const int eighth = at.lane / 4, pair = at.lane % 4;
+#pragma unroll
+    for (int slot = 0; slot < SLOTS; slot++)
+        if (slot == slot_of && pair == u / 2) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float(&four)[4] = c[FIRST + i / 2][slot][q % 2];
+                float &even = four[i % 2 * 2], &odd = four[i % 2 * 2 + 1];
+                row[4 * eighth + i] = u & 1 ? odd : even;
+                even = u & 1 ? even : 0.0f, odd = u & 1 ? 0.0f : odd;
+            }
+        }
+    __syncwarp();
+}
+
+// x, which is column j = 8 q + u below row j, and the warp's part of x^T A.
+template <int FIRST>
+__device__ __forceinline__ float products(const Panel &c, float (&x)[SLOTS][2][2], int q, int u, const Place &at,
+                                          int first) {
+    const int pair = at.lane % 4;
+    float p[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int both = 0; both < SLOTS; both += 2) {
+        if (!at.either(both, first)) continue;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float(&four)[4] = c[FIRST + q / 2][both + i / 4][i / 2 % 2];
+            x[both + i / 4][i / 2 % 2][i % 2] = __shfl_sync(~0u, four[q % 2 * 2 + i % 2], 4 * u + pair);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int o = 0; o < 4; o++) {
+                const float(&four)[4] = c[FIRST + o / 2][both + i / 4][i / 2 % 2];
+                p[o] = fmaf(four[o % 2 * 2 + i % 2], x[both + i / 4][i / 2 % 2][i % 2], p[o]);
+            }
+    }
+    return sum_to_lanes(p, pair);
+}
+
+// Columns from j on less x times `scaled` of their lanes. x itself becomes v: 0 + scale x.
+template <int FIRST>
+__device__ __forceinline__ void update(Panel &c, const float (&x)[SLOTS][2][2], float scaled, int q, int u,
+                                       const Place &at, int first) {
+    const int eighth = at.lane / 4;
+    float by[4];
+#pragma unroll
+    for (int i = q; i < 4; i++) by[i] = __shfl_sync(~0u, scaled, 4 * eighth + i);
+#pragma unroll
+    for (int both = 0; both < SLOTS; both += 2) {
+        if (!at.either(both, first)) continue;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int o = q; o < 4; o++) {
+                float &one = c[FIRST + o / 2][both + i / 4][i / 2 % 2][o % 2 * 2 + i % 2];
+                one = fmaf(-x[both + i / 4][i / 2 % 2][i % 2], by[o], o == q && eighth == u ? 0.0f : one);
+            }
+    }
+}
+
+// The steps of a leaf: its columns become V below the leaf's own rows, and shared.steps takes the rest.
+template <int FIRST>
+__device__ __forceinline__ void reflect(Panel &c, Shared &shared, const Place &at, int leaf, int first) {
+    Steps &steps = shared.steps;
+    const bool busy = at.group(SLOTS - 1) >= first && at.warp < at.groups;
+    if (!busy) steps.parts[0][at.warp][at.lane] = steps.parts[1][at.warp][at.lane] = 0.0f;
+    if (at.thread == 0) bulk_wait(); // V of the leaf before is on its way, and its place is free
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        const int pivots = 2 * leaf + q / 2; // the group of row j
+        const bool here = pivots % CLUSTER == at.rank, mine = here && pivots / CLUSTER % WARPS == at.warp;
+        const int slot_of = pivots / CLUSTER / WARPS;
+#pragma unroll 1
+        for (int u = 0; u < 8; u++) {
+            const int j = 8 * q + u, turn = u & 1;
+            float x[SLOTS][2][2];
+            if (mine) take_row<FIRST>(c, steps.rows[turn], q, u, slot_of, at);
+            if (busy) steps.parts[turn][at.warp][at.lane] = products<FIRST>(c, x, q, u, at, first);
+            __syncthreads();
+            if (CLUSTER == 1 && !busy && at.warp > 0) continue;
+            float s = 0.0f, row = steps.rows[turn][at.lane]; // x^T A and row j of A, in the lane's column
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) s += steps.parts[turn][w][at.lane];
+#if CLUSTER > 1
+            if (at.thread == 0) barrier_expect(&shared.step_here[turn], (CLUSTER + 1) * LEAF * sizeof(float));
+            for (int to = at.warp; to < CLUSTER; to += WARPS) {
+                send(&steps.blocks[turn][at.rank][at.lane], to, s, &shared.step_here[turn]);
+                if (here) send(&steps.pivots[turn][at.lane], to, row, &shared.step_here[turn]);
+            }
+            if (!busy && at.warp > 0) continue;
+            barrier_wait(&shared.step_here[turn], j / 2 & 1);
+            s = 0.0f;
+#pragma unroll
+            for (int b = 0; b < CLUSTER; b++) s += steps.blocks[turn][b][at.lane];
+            row = steps.pivots[turn][at.lane];
+#endif
+            const float sigma = __shfl_sync(~0u, s, 4 * u + q), alpha = __shfl_sync(~0u, row, 4 * u + q);
+            const Reflector by = reflector_of(alpha, sigma);
+            const float along = fmaf(s, by.scale, row); // v^T A
+            const int column = 8 * (at.lane % 4) + at.lane / 4;
+            const float step = column > j ? by.tau * along : 0.0f;
+            if (at.warp == 0) {
+                ((float *)steps.gram[j])[column] = column == j ? by.tau : along;
+                steps.top[j][column] = column == j ? by.beta : row - step;
+            }
+            if (!busy) continue;
+            update<FIRST>(c, x, column == j ? -by.scale : step * by.scale, q, u, at, first);
+        }
+    }
+    __syncthreads();
+}
+
+// V of the leaf's own rows, one a lane, from `top`: ones on the diagonal and zeros above.
+__device__ __forceinline__ void keep_top(Reflectors &to, const Steps &steps, const Place &at, int leaf) {
+    const int pivots = 2 * leaf + at.lane / 16, local = pivots / CLUSTER * 16 + at.lane % 16;
+    if (pivots % CLUSTER == at.rank && local < at.groups * 16) {
+        float v[LEAF];
+#pragma unroll
+        for (int i = 0; i < LEAF; i += 4) {
+            const float4 four = *(const float4 *)&steps.top[at.lane][i];
+            v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
+        }
+#pragma unroll
+        for (int i = 0; i < LEAF; i++) v[i] = at.lane > i ? v[i] : at.lane == i ? 1.0f : 0.0f;
+        store_row(to.v + local, v, local);
+    }
+}
+
+// V of the rows from group `below` on, in halves.
+template <int FIRST>
+__device__ __forceinline__ void keep_v(Reflectors &to, const Panel &c, const Place &at, int below) {
+#pragma unroll
+    for (int slot = 0; slot < SLOTS; slot++) {
+        if (!at.active(slot, below)) continue;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            unsigned high[4], low[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float(&four)[4] = c[FIRST + i / 2][slot][h];
+                split(four[i % 2 * 2], four[i % 2 * 2 + 1], high[i], low[i]);
+            }
+            Row *row = to.v + at.group(slot) * 16 + 8 * h + at.lane % 8;
+            stmatrix(&row->piece[(at.lane / 8) ^ (at.lane & 7)], high);
+            stmatrix(&row->piece[(at.lane / 8 + 4) ^ (at.lane & 7)], low);
+        }
+    }
+}
+
+// The leaf's own rows to H.
+__device__ __forceinline__ void store_top(float *h_of, const Steps &steps, const int *exponents, const Place &at,
+                                          int leaf) {
+    for (int i = at.thread; i < LEAF * LEAF; i += THREADS) {
+        const int j = i % LEAF, within = i / LEAF, row = LEAF * leaf + j, column = LEAF * leaf + within;
+        const float value = steps.top[j][within];
+        if (row < at.m && column < at.n)
+            h_of[(long long)column * at.m + row] = j > within ? value : times_power(value, -46 - exponents[within]);
+    }
+}
+
+// Columns 16 FIRST .. + LEAF of the panel, which are leaf number `leaf`, are factored and go to H. To
+// shared.reflectors[0] and `scratch` come V and T where columns follow. All threads.
+template <int FIRST>
+__device__ __forceinline__ void factor(Panel &c, Shared &shared, const Place &at, float *h_of, float *tau_of, int panel,
+                                       int leaf, char *scratch) {
+    const int first = at.first_group(leaf), below = at.first_group(leaf + 1);
+    const bool needed = LEAF * (leaf + 1) < at.n;
+    Reflectors &to = shared.reflectors[0];
+    store<FIRST, 2>(c, shared, at, h_of, panel, first, at.groups);
+    scale_leaf<FIRST>(c, at, first);
+    reflect<FIRST>(c, shared, at, leaf, first);
+    if (at.warp == 0) {
+        if (at.rank == 0 && LEAF * leaf + at.lane < at.k)
+            tau_of[LEAF * leaf + at.lane] = ((const float *)shared.steps.gram[at.lane])[at.lane];
+        if (needed) {
+            float t[LEAF];
+            make_t(t, shared.steps.gram, at.lane);
+            store_row(to.t + at.lane, t, at.lane);
+        }
+    }
+    if (needed && at.warp == 1) keep_top(to, shared.steps, at, leaf);
+    if (at.rank == 0) store_top(h_of, shared.steps, shared.exponents + 16 * FIRST, at, leaf);
+    if (needed) keep_v<FIRST>(to, c, at, below);
+    store<FIRST, 2>(c, shared, at, h_of, panel, 0, below);
+    if (!needed) return;
+    fence_async();
+    __syncthreads();
+    if (at.thread == 0) {
+        const int begin = first * 16, left = at.groups * 16 - begin;
+        Reflectors *there = (Reflectors *)scratch + (long long)leaf * CLUSTER + at.rank;
+        bulk_store(there->t, to.t, sizeof to.t);
+        if (left > 0) bulk_store(there->v + begin, to.v + begin, left * sizeof(Row));
+    }
+}
