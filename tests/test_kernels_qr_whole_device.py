@@ -1,5 +1,6 @@
 """Matrices factored whole in one launch, on a GPU: every setting right on every kind of input, size and batch."""
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -20,6 +21,18 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
 WHOLE: Final = dict(zip(map(str, (one.rows for one in SM90.whole)), SM90.whole, strict=True))
 SIZES: Final = ((0, 0), (-1, -1), (-3, -40), (-2, 70), (-16, -65))  # against the most rows
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """At the same time: NVRTC takes seconds for each."""
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(compile_one, SM90.whole))
+
+
+def compile_one(one: Whole) -> None:
+    device = torch.zeros(1, device="cuda").device  # the thread has a context from here on
+    whole.kernel(one, device)
 
 
 def whole_by(one: Whole) -> Any:
