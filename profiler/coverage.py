@@ -126,7 +126,7 @@ def describe(found: Coverage) -> str:
     """A coverage in one line."""
     if found.verdict is Verdict.ABSTAIN:
         return f"{found.verdict}: {'; '.join(found.reasons)}"
-    steps = f"{found.steps} step{'s' * (found.steps != 1)}"
+    steps = units.counted(found.steps, "step")
     if found.host_only:
         return f"host only: no launches and no device work; {steps}"
     inside, outside = found.in_steps, found.in_file.work_without_launch - found.in_steps.work_without_launch

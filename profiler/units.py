@@ -104,3 +104,9 @@ def calls(count: float | None) -> str:
     if count is None:
         return MISSING
     return f"{count:,.0f}" if abs(count - round(count)) < 1e-9 else digits(count)
+
+
+def counted(count: float, what: str) -> str:
+    """1 launch, 2 launches, 0.1 calls."""
+    ending = "" if round(count, 9) == 1 else "es" if what.endswith("h") else "s"
+    return f"{calls(count)} {what}{ending}"

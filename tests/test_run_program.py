@@ -132,7 +132,7 @@ def test_the_report_tells_all(workshop: Any) -> None:
     assert f"swap {entry.name}: _softmax on CPU, circuit closed" in text
     assert "8 served, 0 computed by both, 1 by stock alone" in text
     assert "why     outside the calls it was judged on (1)" in text
-    assert "1 results, 0 wrong, 0 calls raised" in text
+    assert "1 result, 0 wrong, 0 calls raised" in text
     assert "p50 " in text
     assert "p99 " in text
 

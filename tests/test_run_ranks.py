@@ -100,7 +100,7 @@ def test_data_parallel_training_under_torchrun_swaps_on_both_ranks(
         assert [line for line in ended.said if line.startswith(f"rank {rank}: ")][:3] == [
             f"rank {rank}: swap qr: linalg_qr on CPU, circuit closed",
             f"rank {rank}:   calls   4 served, 0 computed by both, 0 by stock alone",
-            f"rank {rank}:   checks  1 results, 0 wrong, 0 calls raised",
+            f"rank {rank}:   checks  1 result, 0 wrong, 0 calls raised",
         ]
 
 

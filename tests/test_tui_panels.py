@@ -97,7 +97,7 @@ def test_rows_beyond_the_top_are_one_row(store: Store) -> None:
         "linalg_qr 2048 x 2048 float, cuSOLVER",
         "linalg_qr 512 x 512 float, cuSOLVER",
     ]
-    assert "1 other shapes" in lines
+    assert "1 other shape" in lines
     assert [line.split()[:2] for line in lines if "others" in line] == [["19", "others"], ["14", "others"]]
     whole = store.out("--top", "100").splitlines()
     assert not any("other" in line for line in whole)

@@ -113,7 +113,7 @@ def test_shapes_of_most_time_come_first_and_those_not_served_are_named(
     first = lines.index("linalg_qr 2048 x 2048 float")
     assert lines[first + 1].startswith("recorded: 8 calls a step, ")
     assert lines[first + 2 : first + 5] == ["not probed: that is too tall", "", "linalg_qr 512 x 512 float"]
-    assert lines[-2:] == ["", "1 other shapes"]
+    assert lines[-2:] == ["", "1 other shape"]
 
 
 def test_json_is_the_page_as_data(of_h200: Callable[[str], Any], prober: Prober) -> None:

@@ -85,7 +85,8 @@ def paragraph(row: Row) -> Iterator[str]:
     yield f"  calls   {row['hits']} served, {row['shadowed']} computed by both, {reasons.total()} by stock alone"
     if reasons:
         yield f"  why     {in_words(reasons)}"
-    yield f"  checks  {row['checked']} results, {row['failed']} wrong, {row['errors']} calls raised"
+    results, raised = units.counted(row["checked"], "result"), units.counted(row["errors"], "call")
+    yield f"  checks  {results}, {row['failed']} wrong, {raised} raised"
     for title, prefix in (("times ", ""), ("stock ", "stock_")):
         if row[f"{prefix}p50_ns"] is not None:
             times = (f"{q} {units.time(row[f'{prefix}{q}_ns'])}" for q in ("p50", "p95", "p99"))

@@ -105,7 +105,7 @@ def show(run: RunInfo, coverage: Coverage, shapes: Sequence[PanelShape], top: in
     for shape in shapes[:top]:
         write(["", *blocks_of(rerun(shape, gpu))])
     if len(shapes) > top:
-        write(["", f"{len(shapes) - top} other shapes"])
+        write(["", units.counted(len(shapes) - top, "other shape")])
 
 
 def head(run: RunInfo, coverage: Coverage, gpu: Gpu) -> list[RenderableType]:
@@ -135,7 +135,7 @@ def blocks_of(found: Probed) -> list[RenderableType]:
 
 
 def recorded_line(shape: PanelShape) -> str:
-    calls = f"{units.calls(shape.calls)} call{'s' * (shape.calls != 1)} a step"
+    calls = f"{units.counted(shape.calls, 'call')} a step"
     library = f" by {shape.library}" if shape.library else ""
     timed = "not timed" if shape.ns is None else f"{units.time(shape.ns)} each{library}"
     part = f", geqrf {units.time(shape.parts[GEQRF])} of it" if GEQRF in shape.parts else ""

@@ -85,18 +85,14 @@ def spent_line(usage: Usage) -> str:
     """ "61.0 s, 3 evaluations", "5 requests, 10,240 tokens, $0.02": what there is of it."""
     found = []
     if usage.evaluations:
-        found += [units.time(1e9 * usage.seconds), counted(usage.evaluations, "evaluation")]
+        found += [units.time(1e9 * usage.seconds), units.counted(usage.evaluations, "evaluation")]
     if usage.gpu_seconds:
         found.append(f"{units.time(1e9 * usage.gpu_seconds)} of a GPU")
     if usage.requests:
         dollars = "dollars unknown" if usage.dollars is None else f"${usage.dollars:.2f}"
         tokens = f"{usage.tokens_in + usage.tokens_out:,} tokens"
-        found.append(f"{counted(usage.requests, 'request')}, {tokens}, {dollars}")
+        found.append(f"{units.counted(usage.requests, 'request')}, {tokens}, {dollars}")
     return ", ".join(found) or "nothing"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def speed(over: Mapping[str, float]) -> str:

@@ -262,7 +262,7 @@ def texts(budget: Budget, total: Usage) -> list[str]:
     if budget.seconds is not None:
         found.append(units.time(max(0.0, budget.seconds - total.seconds) * 1e9))
     if budget.evaluations is not None:
-        found.append(f"{max(0, budget.evaluations - total.evaluations)} evaluations")
+        found.append(units.counted(max(0, budget.evaluations - total.evaluations), "evaluation"))
     if budget.dollars is not None and total.requests:
         found.append("dollars unknown" if total.dollars is None else f"${max(0.0, budget.dollars - total.dollars):.2f}")
     if budget.tokens is not None:

@@ -108,7 +108,7 @@ def devices_of(torch: Any) -> list[Device]:
 def check_devices(torch: Any) -> list[Check]:
     """A missing GPU is a fact, not a fault; one that torch cannot use is worth a word."""
     threads = torch.get_num_threads()
-    checks = [Check(State.OK, "cpu", f"{cpu_name()}, {threads} thread{'s' * (threads != 1)}")]
+    checks = [Check(State.OK, "cpu", f"{cpu_name()}, {units.counted(threads, 'thread')}")]
     driver, gpus = nvidia_driver()
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)

@@ -8,6 +8,7 @@ import click
 
 from qrprof.planner.replay.model import model_of
 from qrprof.planner.replay.path import CriticalPath, find_path
+from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.load import load_run
@@ -49,7 +50,7 @@ def command(run: str | None, path: Path, redacted: bool, number: int) -> int:
     parts = {"event": written.rows, "arrow": written.arrows, "gap": written.gaps, "QR call": written.calls}
     if stretches:
         parts["critical path piece"] = len(stretches)
-    told = ", ".join(f"{count:,} {part}{'s' * (count != 1)}" for part, count in parts.items())
+    told = ", ".join(units.counted(count, part) for part, count in parts.items())
     say(f"wrote {path}: {told}; open it at https://ui.perfetto.dev")
     return Exit.OK
 

@@ -81,21 +81,17 @@ def total_of(found: Launches) -> dict[Any, Any]:
 
 
 def launches_line(found: Launches, total: dict[Any, Any]) -> str:
+    launched, items = units.counted(total["launches"], "launch"), units.counted(total["items"], "item")
     return (
-        f"{counted(total['launches'], 'launch')} of {counted(total['items'], 'item')} of device work in the mean "
-        f"recorded step of {units.time(found.recorded_ns)}, {units.time(total['api_ns'])} in the calls; "
+        f"{launched} of {items} of device work in the mean recorded step of {units.time(found.recorded_ns)}, "
+        f"{units.time(total['api_ns'])} in the calls; "
         f"{units.share(total['empty'] / total['launches'])} found their queue empty"
     )
 
 
 def short_line(total: dict[Any, Any]) -> str:
-    kernels = counted(total["short"], "kernel")
+    kernels = units.counted(total["short"], "kernel")
     return f"{kernels} under {units.time(SHORT_NS)}, {units.time(total['short_ns'])} in all"
-
-
-def counted(count: float, what: str) -> str:
-    ending = "" if round(count, 9) == 1 else "es" if what.endswith("h") else "s"
-    return f"{units.calls(count)} {what}{ending}"
 
 
 def graph_line(found: Launches) -> str:

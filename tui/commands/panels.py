@@ -101,7 +101,7 @@ def page(run: RunInfo, facts: Facts, steps: Sequence[PanelStep], top: int) -> li
     for shape in shapes[:top]:
         blocks += ["", *shape_blocks(shape)]
     if len(shapes) > top:
-        blocks += ["", f"{len(shapes) - top} other shapes"]
+        blocks += ["", units.counted(len(shapes) - top, "other shape")]
     columns = [column for column in block_columns(steps, shapes[0]) if column.part]
     for part in dict.fromkeys(column.part for column in columns):
         own = [column for column in columns if column.part == part]
@@ -137,7 +137,7 @@ def shape_blocks(shape: PanelShape) -> list[RenderableType]:
 
 
 def shape_line(shape: PanelShape) -> str:
-    calls = f"{units.calls(shape.calls)} call{'s' * (shape.calls != 1)} a step"
+    calls = f"{units.counted(shape.calls, 'call')} a step"
     timed = "not timed" if shape.ns is None else f"{units.time(shape.ns)} each, {units.time(shape.step_ns)} a step"
     rate = "" if shape.gflops is None else f", {units.rate(shape.gflops * 1e9)}"
     parts = "".join(f"; {part} {units.time(ns)}" for part, ns in shape.parts.items())

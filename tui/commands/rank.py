@@ -124,9 +124,7 @@ def device_line(ranking: Ranking) -> str:
     run = ranking.run
     kind = "cuda" if ranking.partition.on_device else "cpu"
     device = next((found.name for found in run.devices if found.kind == kind), kind)
-    threads = (
-        f", {run.threads} thread{'s' * (run.threads != 1)}" if run.threads and not ranking.partition.on_device else ""
-    )
+    threads = f", {units.counted(run.threads, 'thread')}" if run.threads and not ranking.partition.on_device else ""
     versions = [f"{package} {run.versions[package]}" for package in ("torch", "cuda", "hip") if package in run.versions]
     return ", ".join([device + threads, *versions])
 
@@ -146,7 +144,7 @@ def step_line(ranking: Ranking) -> str:
 def recorded_line(ranking: Ranking) -> str:
     found, overhead = ranking.partition, overhead_x(ranking.partition)
     count = found.coverage.steps
-    line = f"{count} step{'s' * (count != 1)}, mean {units.time(found.recorded_ns)}"
+    line = f"{units.counted(count, 'step')}, mean {units.time(found.recorded_ns)}"
     if overhead is not None:
         line += f", {overhead:.2f} times the unprofiled one"
     if found.on_device:

@@ -109,7 +109,7 @@ def page(ranking: Ranking, target: Target) -> list[RenderableType]:
 
 
 def time_line(ranking: Ranking, target: Target) -> str:
-    counted = "" if target.calls is None else f", {units.calls(target.calls)} call{'s' * (target.calls != 1)}"
+    counted = "" if target.calls is None else f", {units.counted(target.calls, 'call')}"
     line = f"{units.time(target.ns)} of a mean step{counted}"
     if target.share is not None:
         line += f", {units.share(target.share)}"

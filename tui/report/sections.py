@@ -5,6 +5,7 @@ from typing import Final
 
 from qrprof.planner.replay.path import by_bound, by_op, find_path
 from qrprof.planner.targets import Target
+from qrprof.profiler import units
 from qrprof.profiler.blame import GAP_LABELS
 from qrprof.profiler.gaps import Idle, by_cause
 from qrprof.profiler.launches import per_step
@@ -207,7 +208,7 @@ def panels_section(session: Session, hues: Hues) -> Section:
         return Section("panels", title, [Fields([("panels", "no QR calls in the recorded steps")])])
     blocks: list[Block] = [Table("", [Head("call"), Head("phases")], [shape_row(shape) for shape in shapes[:SHAPES]])]
     if len(shapes) > SHAPES:
-        blocks.append(Fields([("others", f"{len(shapes) - SHAPES} other shapes")]))
+        blocks.append(Fields([("others", units.counted(len(shapes) - SHAPES, "other shape"))]))
     columns = [column for column in block_columns(steps, shapes[0]) if column.part]
     blocks += [
         columns_table(part, shapes[0], [column for column in columns if column.part == part])
