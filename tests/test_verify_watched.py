@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qrprof.kernels.running import following, snapshot, watched
+from qrprof.kernels.running import following, snapshot, training, watched
 from qrprof.kernels.running.following import holders, names_of, watch_losses
 from qrprof.kernels.running.rounding import rounded
 from qrprof.kernels.running.training import guarded, most_resident
@@ -259,3 +259,14 @@ def test_a_failure_of_the_device_while_we_watch_is_the_program_s(tmp_path: Path)
     with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
         guarded(tmp_path / "record.json", fail)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("stats", "bytes_"), [({"requested_bytes.all.current": 100}, 100), ({}, 512)])
+def test_on_a_gpu_memory_counts_as_it_was_asked_for(
+    stats: dict[str, int], bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some allocators of torch do not count that: then what was handed out does."""
+    monkeypatch.setattr(training, "uses_device", lambda: True)
+    monkeypatch.setattr("torch.cuda.memory_stats", lambda: stats)
+    monkeypatch.setattr("torch.cuda.memory_allocated", lambda: 512)
+    assert training.held() == bytes_

@@ -93,11 +93,14 @@ def swaps() -> Swaps:
 
 
 def held() -> int:
-    """Bytes of memory in use: of the GPU where the program uses one, else of the process."""
+    """Bytes of memory in use: of the GPU where the program uses one, else of the process.
+
+    On a GPU those that were asked for: blocks are up to 1 MiB larger, as chance has it, and a step may get others.
+    """
     import torch
 
     if uses_device():
-        return int(torch.cuda.memory_allocated())
+        return int(torch.cuda.memory_stats().get("requested_bytes.all.current") or torch.cuda.memory_allocated())
     import psutil
 
     return int(psutil.Process().memory_info().rss)
