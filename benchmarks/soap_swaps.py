@@ -26,7 +26,7 @@ from typing import Any
 from trace_fidelity import LAST_LINE, ROOT
 
 STAGES = ("record", "qr", "soap", "undo")
-JUDGED = {"qr": (), "soap": ("--override", "an adapter, which the gate cannot judge")}
+OVERRIDES = {"qr": (), "soap": ("--override", "an adapter, which the gate cannot judge")}
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def swapped(setting: Setting, name: str) -> dict[str, Any]:
     # On a GPU the included kernels are compiled and captured as graphs in the first steps: those are not to be timed.
     verified = ("verify", "--steps", "6", "--rounds", "1", "--warmup", "6", "--json", str(found))
     done = [
-        command(setting, "swaps", "accept", name, "--yes", *JUDGED[name]),
+        command(setting, "swaps", "accept", name, "--yes", *OVERRIDES[name]),
         command(setting, "run", "--report", *program(setting, setting.steps)),
         command(setting, *verified, *program(setting, 60)),
     ]
