@@ -35,6 +35,7 @@ class Setting:
     script: list[str]  # with its arguments, but without --steps
     steps: int  # of a run
     limit_s: float
+    verify: list[str]  # options
 
 
 def command(setting: Setting, *words: str) -> dict[str, Any]:
@@ -88,8 +89,7 @@ def record(setting: Setting) -> dict[str, Any]:
 
 def swapped(setting: Setting, name: str) -> dict[str, Any]:
     found = setting.folder / f"verify-{name}.json"
-    # On a GPU the included kernels are compiled and captured as graphs in the first steps: those are not to be timed.
-    verified = ("verify", "--steps", "6", "--rounds", "1", "--warmup", "6", "--json", str(found))
+    verified = ("verify", *setting.verify, "--json", str(found))
     done = [
         command(setting, "swaps", "accept", name, "--yes", *OVERRIDES[name]),
         command(setting, "run", "--report", *program(setting, setting.steps)),
@@ -129,12 +129,19 @@ def main() -> None:
     parser.add_argument("--script", default=str(ROOT / "examples" / "soap_large.py"), help="with its own arguments")
     parser.add_argument("--steps", type=int, default=33, help="of a run; at least those that a recording needs")
     parser.add_argument("--limit", type=float, default=280, help="seconds for one command")
+    # On a GPU the included kernels are compiled and captured as graphs in the first steps: those are not to be timed.
+    parser.add_argument(
+        "--verify",
+        default="--steps 6 --rounds 1 --warmup 6",
+        help="its options; with new bases each tenth step --steps 20 --rounds 1 --warmup 10",
+    )
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     script, *arguments = options.script.split()
     options.folder.mkdir(parents=True, exist_ok=True)
-    setting = Setting(options.folder, [str(Path(script).resolve()), *arguments], options.steps, options.limit)
+    started = [str(Path(script).resolve()), *arguments]
+    setting = Setting(options.folder, started, options.steps, options.limit, options.verify.split())
     kept = options.folder / "results.json"
     results = json.loads(kept.read_text()) if kept.is_file() else {}
     for stage in options.stages:
