@@ -12,8 +12,7 @@ from qrprof.kernels.qr.source import source
 
 ROOT = Path(__file__).parents[1]
 KERNELS = nvrtc_aot.kernels()
-SOON = [name for name in KERNELS if not name.startswith("whole")]  # the others take half a minute
-SPILLED = {"whole 6-4-1": 256, "whole 8-4-1": 256, "whole 8-4-2": 512}  # bytes; in loads and stores of panels
+SOON = [name for name in KERNELS if not name.startswith("whole")]  # the others are left to the slow tests
 REGISTERS = 65536  # of a multiprocessor
 GRANULE = 8  # registers are given to a thread by so many
 MOST_THREADS = 1024
@@ -44,7 +43,7 @@ def test_a_source_is_one_text_with_the_files_that_it_includes() -> None:
 def test_a_setting_compiles_and_fits(name: str) -> None:
     kernel = KERNELS[name]
     found = nvrtc_aot.resources(kernel)
-    assert found.spilled <= SPILLED.get(name, 0)
+    assert found.spilled == 0
     assert kernel.threads <= MOST_THREADS
     assert -(-found.registers // GRANULE) * GRANULE * kernel.threads <= REGISTERS
     assert found.shared <= (MOST_ASKED if kernel.shared else MOST_SHARED)

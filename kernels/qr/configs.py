@@ -149,7 +149,7 @@ SM90: Final = Config(
         Whole(rows=128, filled=0.0, warps=4, slots=2, cluster=1),
         Whole(rows=192, filled=0.0, warps=6, slots=2, cluster=1),
         Whole(rows=256, filled=0.3, warps=8, slots=2, cluster=1),
-        Whole(rows=384, filled=0.3, warps=6, slots=4, cluster=1),
+        Whole(rows=384, filled=0.3, warps=12, slots=2, cluster=1),
         Whole(rows=512, filled=0.9, warps=8, slots=4, cluster=1),
         Whole(rows=1024, filled=0.9, warps=8, slots=4, cluster=2),
     ),

@@ -56,6 +56,14 @@ __device__ __forceinline__ void barrier_wait(Barrier *barrier, int parity) {
                  : "memory");
 }
 
+// For what arrives in this block's shared memory. An acquire of the cluster also empties the cache of global memory.
+__device__ __forceinline__ void barrier_wait_here(Barrier *barrier, int parity) {
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@done bra DONE;\n\tbra AGAIN;\nDONE:\n\t}" ::"r"(address_of(barrier)), "r"(parity)
+                 : "memory");
+}
+
 // A value to the same place in another block of the cluster; its bytes arrive at that block's barrier.
 __device__ __forceinline__ void send(float *here, int block, float value, Barrier *barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
@@ -83,8 +91,14 @@ __device__ __forceinline__ void bulk_store(void *to, const void *from, unsigned 
 }
 __device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// What was stored in shared memory one by one can be copied from now on, and the other way round.
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// Multiples of 16 bytes of global memory to L2, some time.
+__device__ __forceinline__ void bulk_prefetch(const void *from, unsigned bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+// What was stored in shared memory one by one can be copied from now on, and the other way round. A fence of all memory
+// would wait for what was stored to global memory.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #if CLUSTER > 1
 #define TOGETHER __cluster_dims__(CLUSTER, 1, 1)

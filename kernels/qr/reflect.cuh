@@ -29,9 +29,16 @@ __device__ __forceinline__ Reflector reflector_of(float alpha, float sigma) {
     return {beta, scale, tau};
 }
 
+// 2^exponent as a product of two, which may be too large or too small for one.
+__device__ __forceinline__ void powers_of(int exponent, float (&powers)[2]) {
+    const int half = exponent >> 1;
+    powers[0] = __int_as_float((half + 127) << 23), powers[1] = __int_as_float((exponent - half + 127) << 23);
+}
+
 __device__ __forceinline__ float times_power(float x, int exponent) {
-    const int half = exponent >> 1, rest = exponent - half;
-    return x * __int_as_float((half + 127) << 23) * __int_as_float((rest + 127) << 23);
+    float powers[2];
+    powers_of(exponent, powers);
+    return x * powers[0] * powers[1];
 }
 
 // The power of two that takes a column's largest entry to 2^power .. 2^(power + 1); 0 for zero, infinity and NaN.

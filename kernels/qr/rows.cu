@@ -84,6 +84,24 @@ __device__ __forceinline__ void update(Strips &c, const float (&x)[SLOTS][4], fl
     }
 }
 
+// T from V^T V above the diagonal of gram's transpose, with tau on it; a lane has a row.
+__device__ __forceinline__ void make_t(float (&t)[LEAF], const float4 (&gram)[LEAF][LEAF / 4], int lane) {
+#pragma unroll
+    for (int j = 0; j < LEAF; j++) {
+        float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int i = 0; i < j; i += 4) {
+            const float4 along = gram[j][i / 4];
+            sums[0] = fmaf(t[i], along.x, sums[0]);
+            if (i + 1 < j) sums[1] = fmaf(t[i + 1], along.y, sums[1]);
+            if (i + 2 < j) sums[2] = fmaf(t[i + 2], along.z, sums[2]);
+            if (i + 3 < j) sums[3] = fmaf(t[i + 3], along.w, sums[3]);
+        }
+        const float tau = ((const float *)gram[j])[j];
+        t[j] = lane < j ? -tau * ((sums[0] + sums[1]) + (sums[2] + sums[3])) : lane == j ? tau : 0.0f;
+    }
+}
+
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS) qrprof_geqr2_larft_rows(
     float *work, float *tau, float *t, int m, int ld, int k, int leaf, int t_row, int t_batch STAMPS) {
     STAMP(0);

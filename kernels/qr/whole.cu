@@ -29,7 +29,8 @@ __device__ __forceinline__ Place begin(Shared &shared, int m, int n) {
     if (at.thread == 0) {
         barrier_init(&shared.loaded[0]), barrier_init(&shared.loaded[1]);
 #if CLUSTER > 1
-        barrier_init(&shared.step_here[0]), barrier_init(&shared.step_here[1]), barrier_init(&shared.sums_here);
+        barrier_init(&shared.step_here[0]), barrier_init(&shared.step_here[1]);
+        barrier_init(&shared.sums_here[0]), barrier_init(&shared.sums_here[1]);
 #endif
         fence_async();
     }
@@ -38,6 +39,27 @@ __device__ __forceinline__ Place begin(Shared &shared, int m, int n) {
     cluster_barrier();
 #endif
     return at;
+}
+
+// The panel after this one, of the next matrix where it was the last, to L2.
+__device__ __forceinline__ void look_ahead(const Place &at, const float *a, int batch, int a_batch, int a_row,
+                                           int a_column, int matrix, int panel) {
+    const bool last = (panel + 1) * PANEL >= at.n;
+    const int of = last ? matrix + gridDim.x / CLUSTER : matrix, column = last ? 0 : (panel + 1) * PANEL;
+    const bool aligned = a_column == 1 && (a_row | a_batch) % 4 == 0 && (unsigned long long)a % 16 == 0;
+    if (aligned && column + PANEL <= at.n && of < batch) prefetch(at, a + (long long)of * a_batch, a_row, column);
+}
+
+// A panel's second leaf takes the place of its first.
+__device__ __forceinline__ void move_second(Panel &c) {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int slot = 0; slot < SLOTS; slot++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) c[i][slot][h][e] = c[2 + i][slot][h][e];
 }
 
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) qrprof_geqr2_larft_larfb_whole(
@@ -54,28 +76,26 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) qrprof_geqr2_l
 #pragma unroll 1
         for (int panel = 0; panel * PANEL < n; panel++) {
             const int before = min(2 * panel, leaves);
+            look_ahead(at, a, batch, a_batch, a_row, a_column, matrix, panel);
             Panel c;
             if (at.thread == 0 && before > 0) bulk_wait(), load(shared, at, scratch, 0, 0);
             begin_panel(c, shared, at, a + (long long)matrix * a_batch, a_row, a_column, panel);
 #pragma unroll 1
             for (int leaf = 0; leaf < before; leaf++) {
-                barrier_wait(&shared.loaded[leaf & 1], at.loads >> (leaf & 1) & 1);
+                barrier_wait_here(&shared.loaded[leaf & 1], at.loads >> (leaf & 1) & 1);
                 at.loads ^= 1u << (leaf & 1);
                 const int next = leaf + 1 < before ? leaf + 1 : -1;
                 apply<0, 4>(c, shared, at, shared.reflectors[leaf & 1], leaf, scratch, next);
             }
-            if (2 * panel >= leaves) {
-                store<0, 4>(c, shared, at, h_of, panel, at.groups, at.groups);
-                __syncthreads();
-                continue;
-            }
-            factor<0>(c, shared, at, h_of, tau_of, panel, 2 * panel, scratch);
-            if (LEAF * (2 * panel + 1) < n) {
-                apply<2, 2>(c, shared, at, shared.reflectors[0], 2 * panel, scratch, -1);
-                if (2 * panel + 1 < leaves)
-                    factor<2>(c, shared, at, h_of, tau_of, panel, 2 * panel + 1, scratch);
-                else
-                    store<2, 2>(c, shared, at, h_of, panel, at.groups, at.groups);
+#pragma unroll 1
+            for (int leaf = 2 * panel; LEAF * leaf < n; leaf++) { // two at most
+                const bool left = leaf < leaves;
+                store<true>(c, at, h_of, LEAF * leaf, shared.exponents + leaf % 2 * LEAF,
+                            left ? at.first_group(leaf) : at.groups);
+                if (left) factor(c, shared, at, h_of, tau_of, leaf, scratch);
+                if (leaf % 2 || LEAF * (leaf + 1) >= n) break;
+                if (left) apply<2, 2>(c, shared, at, shared.reflectors[0], leaf, scratch, -1);
+                move_second(c);
             }
             fence_async();
             __syncthreads();

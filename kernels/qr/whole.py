@@ -67,6 +67,6 @@ def reflectors_bytes(config: Whole) -> int:
 
 def shared_bytes(config: Whole) -> int:
     """At least what struct Shared takes, which the source asserts."""
-    parts = TILES_BYTES * (config.warps // 2 + 1 + (config.cluster if config.cluster > 1 else 0))
+    parts = TILES_BYTES * (config.warps // 2 + 1 + (2 * config.cluster if config.cluster > 1 else 0))
     steps = 8 * LEAF * (2 + config.warps + config.cluster) + 4 * LEAF * (LEAF + LEAF + 4)
     return 2 * reflectors_bytes(config) + parts + steps + 512

@@ -42,8 +42,12 @@ __device__ __forceinline__ void add_in_pairs(const float (&w)[2][4][4], int both
     if (second) arrive_at<THREADS>(1 + both / 2);
 }
 
-// C^T V of the warp's tile over all rows of the matrix, for COUNT tiles.
-template <int COUNT> __device__ __forceinline__ void add_all(float (&sum)[4][4], Shared &shared, const Place &at) {
+// C^T V of the warp's tile over all rows of the matrix. A block waits for the sums of the others, and so is one
+// exchange ahead of them at most: two places are enough.
+__device__ __forceinline__ void add_all(float (&sum)[4][4], Shared &shared, const Place &at) {
+#if CLUSTER > 1
+    const int turn = at.exchanges & 1;
+#endif
 #pragma unroll
     for (int q = 0; q < 4; q++) {
         float4 s = shared.parts[0][at.warp][q][at.lane];
@@ -55,19 +59,18 @@ template <int COUNT> __device__ __forceinline__ void add_all(float (&sum)[4][4],
 #if CLUSTER > 1
 #pragma unroll
         for (int to = 0; to < CLUSTER; to++)
-            send(&shared.sums[at.rank][at.warp][q][at.lane], to, s, &shared.sums_here);
+            send(&shared.sums[turn][at.rank][at.warp][q][at.lane], to, s, &shared.sums_here[turn]);
 #endif
         sum[q][0] = s.x, sum[q][1] = s.y, sum[q][2] = s.z, sum[q][3] = s.w;
     }
 #if CLUSTER > 1
-    if (at.thread == 0) barrier_expect(&shared.sums_here, CLUSTER * COUNT * 4 * 32 * sizeof(float4));
-    barrier_wait(&shared.sums_here, at.exchanges & 1);
+    barrier_wait_here(&shared.sums_here[turn], at.exchanges >> 1 & 1);
 #pragma unroll
     for (int q = 0; q < 4; q++) {
         sum[q][0] = sum[q][1] = sum[q][2] = sum[q][3] = 0.0f;
 #pragma unroll
         for (int from = 0; from < CLUSTER; from++) {
-            const float4 more = shared.sums[from][at.warp][q][at.lane];
+            const float4 more = shared.sums[turn][from][at.warp][q][at.lane];
             sum[q][0] += more.x, sum[q][1] += more.y, sum[q][2] += more.z, sum[q][3] += more.w;
         }
     }
@@ -150,19 +153,16 @@ __device__ __forceinline__ void apply(Panel &c, Shared &shared, Place &at, const
     }
     __syncthreads();
     if (next >= 0 && at.thread == 0) load(shared, at, scratch, next, next);
+#if CLUSTER > 1
+    if (at.thread == 0) barrier_expect(&shared.sums_here[at.exchanges & 1], CLUSTER * COUNT * 4 * 32 * sizeof(float4));
+#endif
     if (at.warp < COUNT) {
         float sum[4][4];
-        add_all<COUNT>(sum, shared, at);
+        add_all(sum, shared, at);
         times_t(sum, shared, at, of.t);
     }
     at.exchanges++;
     __syncthreads();
-#if CLUSTER > 1
-    cluster_arrive(); // the sums were read
-#endif
 #pragma unroll
     for (int both = 0; both < COUNT; both += 2) subtract(c, FIRST + both, both, shared, at, of, first);
-#if CLUSTER > 1
-    cluster_wait();
-#endif
 }

@@ -3,7 +3,7 @@
 #define UP 0x1p46f // from the scale of a panel to that of a leaf, whose largest entries are 2^48 .. 2^49
 
 // A leaf's columns at the scale of a leaf, and zeros above its rows, which need no mask then.
-template <int FIRST> __device__ __forceinline__ void scale_leaf(Panel &c, const Place &at, int first) {
+__device__ __forceinline__ void scale_leaf(Panel &c, const Place &at, int first) {
 #pragma unroll
     for (int slot = 0; slot < SLOTS; slot++) {
         const float by = at.active(slot, first) ? UP : 0.0f;
@@ -13,14 +13,13 @@ template <int FIRST> __device__ __forceinline__ void scale_leaf(Panel &c, const 
             for (int h = 0; h < 2; h++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    float &one = c[FIRST + i][slot][h][e];
+                    float &one = c[i][slot][h][e];
                     one = by == 0.0f ? 0.0f : one * by;
                 }
     }
 }
 
 // Row j = 8 q + u of the leaf, in slot `slot_of` of this warp, to `row`; zeros take its place.
-template <int FIRST>
 __device__ __forceinline__ void take_row(Panel &c, float *row, int q, int u, int slot_of, const Place &at) {
     const int eighth = at.lane / 4, pair = at.lane % 4;
 #pragma unroll
@@ -28,7 +27,7 @@ __device__ __forceinline__ void take_row(Panel &c, float *row, int q, int u, int
         if (slot == slot_of && pair == u / 2) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float(&four)[4] = c[FIRST + i / 2][slot][q % 2];
+                float(&four)[4] = c[i / 2][slot][q % 2];
                 float &even = four[i % 2 * 2], &odd = four[i % 2 * 2 + 1];
                 row[4 * eighth + i] = u & 1 ? odd : even;
                 even = u & 1 ? even : 0.0f, odd = u & 1 ? 0.0f : odd;
@@ -38,7 +37,6 @@ __device__ __forceinline__ void take_row(Panel &c, float *row, int q, int u, int
 }
 
 // x, which is column j = 8 q + u below row j, and the warp's part of x^T A.
-template <int FIRST>
 __device__ __forceinline__ float products(const Panel &c, float (&x)[SLOTS][2][2], int q, int u, const Place &at,
                                           int first) {
     const int pair = at.lane % 4;
@@ -48,14 +46,14 @@ __device__ __forceinline__ float products(const Panel &c, float (&x)[SLOTS][2][2
         if (!at.either(both, first)) continue;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const float(&four)[4] = c[FIRST + q / 2][both + i / 4][i / 2 % 2];
+            const float(&four)[4] = c[q / 2][both + i / 4][i / 2 % 2];
             x[both + i / 4][i / 2 % 2][i % 2] = __shfl_sync(~0u, four[q % 2 * 2 + i % 2], 4 * u + pair);
         }
 #pragma unroll
         for (int i = 0; i < 8; i++)
 #pragma unroll
             for (int o = 0; o < 4; o++) {
-                const float(&four)[4] = c[FIRST + o / 2][both + i / 4][i / 2 % 2];
+                const float(&four)[4] = c[o / 2][both + i / 4][i / 2 % 2];
                 p[o] = fmaf(four[o % 2 * 2 + i % 2], x[both + i / 4][i / 2 % 2][i % 2], p[o]);
             }
     }
@@ -63,7 +61,6 @@ __device__ __forceinline__ float products(const Panel &c, float (&x)[SLOTS][2][2
 }
 
 // Columns from j on less x times `scaled` of their lanes. x itself becomes v: 0 + scale x.
-template <int FIRST>
 __device__ __forceinline__ void update(Panel &c, const float (&x)[SLOTS][2][2], float scaled, int q, int u,
                                        const Place &at, int first) {
     const int eighth = at.lane / 4;
@@ -77,14 +74,13 @@ __device__ __forceinline__ void update(Panel &c, const float (&x)[SLOTS][2][2], 
         for (int i = 0; i < 8; i++)
 #pragma unroll
             for (int o = q; o < 4; o++) {
-                float &one = c[FIRST + o / 2][both + i / 4][i / 2 % 2][o % 2 * 2 + i % 2];
+                float &one = c[o / 2][both + i / 4][i / 2 % 2][o % 2 * 2 + i % 2];
                 one = fmaf(-x[both + i / 4][i / 2 % 2][i % 2], by[o], o == q && eighth == u ? 0.0f : one);
             }
     }
 }
 
 // The steps of a leaf: its columns become V below the leaf's own rows, and shared.steps takes the rest.
-template <int FIRST>
 __device__ __forceinline__ void reflect(Panel &c, Shared &shared, const Place &at, int leaf, int first) {
     Steps &steps = shared.steps;
     const bool busy = at.group(SLOTS - 1) >= first && at.warp < at.groups;
@@ -99,8 +95,8 @@ __device__ __forceinline__ void reflect(Panel &c, Shared &shared, const Place &a
         for (int u = 0; u < 8; u++) {
             const int j = 8 * q + u, turn = u & 1;
             float x[SLOTS][2][2];
-            if (mine) take_row<FIRST>(c, steps.rows[turn], q, u, slot_of, at);
-            if (busy) steps.parts[turn][at.warp][at.lane] = products<FIRST>(c, x, q, u, at, first);
+            if (mine) take_row(c, steps.rows[turn], q, u, slot_of, at);
+            if (busy) steps.parts[turn][at.warp][at.lane] = products(c, x, q, u, at, first);
             __syncthreads();
             if (CLUSTER == 1 && !busy && at.warp > 0) continue;
             float s = 0.0f, row = steps.rows[turn][at.lane]; // x^T A and row j of A, in the lane's column
@@ -108,12 +104,12 @@ __device__ __forceinline__ void reflect(Panel &c, Shared &shared, const Place &a
             for (int w = 0; w < WARPS; w++) s += steps.parts[turn][w][at.lane];
 #if CLUSTER > 1
             if (at.thread == 0) barrier_expect(&shared.step_here[turn], (CLUSTER + 1) * LEAF * sizeof(float));
-            for (int to = at.warp; to < CLUSTER; to += WARPS) {
-                send(&steps.blocks[turn][at.rank][at.lane], to, s, &shared.step_here[turn]);
-                if (here) send(&steps.pivots[turn][at.lane], to, row, &shared.step_here[turn]);
+            if (at.warp < CLUSTER) {
+                send(&steps.blocks[turn][at.rank][at.lane], at.warp, s, &shared.step_here[turn]);
+                if (here) send(&steps.pivots[turn][at.lane], at.warp, row, &shared.step_here[turn]);
             }
             if (!busy && at.warp > 0) continue;
-            barrier_wait(&shared.step_here[turn], j / 2 & 1);
+            barrier_wait_here(&shared.step_here[turn], j / 2 & 1);
             s = 0.0f;
 #pragma unroll
             for (int b = 0; b < CLUSTER; b++) s += steps.blocks[turn][b][at.lane];
@@ -129,10 +125,49 @@ __device__ __forceinline__ void reflect(Panel &c, Shared &shared, const Place &a
                 steps.top[j][column] = column == j ? by.beta : row - step;
             }
             if (!busy) continue;
-            update<FIRST>(c, x, column == j ? -by.scale : step * by.scale, q, u, at, first);
+            update(c, x, column == j ? -by.scale : step * by.scale, q, u, at, first);
         }
     }
     __syncthreads();
+}
+
+// T from V^T V above the diagonal of gram's transpose, with tau on it; a lane has a row. Eight columns at a time, in
+// float32 where the halves come: unrolled it is a thousand instructions, for one warp.
+__device__ __forceinline__ void keep_t(Row *t_of, const float4 (&gram)[LEAF][LEAF / 4], int lane) {
+    float4 *row = (float4 *)(t_of + lane);
+#pragma unroll 1
+    for (int begin = 0; begin < LEAF; begin += 8) {
+        float sums[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}, t[8];
+#pragma unroll 1
+        for (int piece = 0; piece < begin / 4; piece++) {
+            const float4 four = row[piece ^ (lane & 7)];
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float4 along = gram[begin + j][piece];
+                sums[j] = fmaf(four.x, along.x, sums[j]), sums[j] = fmaf(four.y, along.y, sums[j]);
+                sums[j] = fmaf(four.z, along.z, sums[j]), sums[j] = fmaf(four.w, along.w, sums[j]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float4 one = gram[begin + j][begin / 4], two = gram[begin + j][begin / 4 + 1];
+            const float along[8] = {one.x, one.y, one.z, one.w, two.x, two.y, two.z, two.w};
+#pragma unroll
+            for (int i = 0; i < j; i++) sums[j] = fmaf(t[i], along[i], sums[j]);
+            const float tau = along[j];
+            t[j] = lane < begin + j ? -tau * sums[j] : lane == begin + j ? tau : 0.0f;
+        }
+        row[begin / 4 ^ (lane & 7)] = make_float4(t[0], t[1], t[2], t[3]);
+        row[(begin / 4 + 1) ^ (lane & 7)] = make_float4(t[4], t[5], t[6], t[7]);
+    }
+    float t[LEAF];
+#pragma unroll
+    for (int i = 0; i < LEAF; i += 4) {
+        const float4 four = row[i / 4 ^ (lane & 7)];
+        t[i] = four.x, t[i + 1] = four.y, t[i + 2] = four.z, t[i + 3] = four.w;
+    }
+    __syncwarp(); // what is read is not of the type that is written
+    store_row(t_of + lane, t, lane);
 }
 
 // V of the leaf's own rows, one a lane, from `top`: ones on the diagonal and zeros above.
@@ -152,7 +187,6 @@ __device__ __forceinline__ void keep_top(Reflectors &to, const Steps &steps, con
 }
 
 // V of the rows from group `below` on, in halves.
-template <int FIRST>
 __device__ __forceinline__ void keep_v(Reflectors &to, const Panel &c, const Place &at, int below) {
 #pragma unroll
     for (int slot = 0; slot < SLOTS; slot++) {
@@ -162,7 +196,7 @@ __device__ __forceinline__ void keep_v(Reflectors &to, const Panel &c, const Pla
             unsigned high[4], low[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float(&four)[4] = c[FIRST + i / 2][slot][h];
+                const float(&four)[4] = c[i / 2][slot][h];
                 split(four[i % 2 * 2], four[i % 2 * 2 + 1], high[i], low[i]);
             }
             Row *row = to.v + at.group(slot) * 16 + 8 * h + at.lane % 8;
@@ -183,30 +217,25 @@ __device__ __forceinline__ void store_top(float *h_of, const Steps &steps, const
     }
 }
 
-// Columns 16 FIRST .. + LEAF of the panel, which are leaf number `leaf`, are factored and go to H. To
+// The first LEAF columns of c, which are leaf number `leaf`, are factored, and go to H but for R of the rows above. To
 // shared.reflectors[0] and `scratch` come V and T where columns follow. All threads.
-template <int FIRST>
-__device__ __forceinline__ void factor(Panel &c, Shared &shared, const Place &at, float *h_of, float *tau_of, int panel,
-                                       int leaf, char *scratch) {
+__device__ __forceinline__ void factor(Panel &c, Shared &shared, const Place &at, float *h_of, float *tau_of, int leaf,
+                                       char *scratch) {
     const int first = at.first_group(leaf), below = at.first_group(leaf + 1);
+    const int *exponents = shared.exponents + leaf % 2 * LEAF;
     const bool needed = LEAF * (leaf + 1) < at.n;
     Reflectors &to = shared.reflectors[0];
-    store<FIRST, 2>(c, shared, at, h_of, panel, first, at.groups);
-    scale_leaf<FIRST>(c, at, first);
-    reflect<FIRST>(c, shared, at, leaf, first);
+    scale_leaf(c, at, first);
+    reflect(c, shared, at, leaf, first);
     if (at.warp == 0) {
         if (at.rank == 0 && LEAF * leaf + at.lane < at.k)
             tau_of[LEAF * leaf + at.lane] = ((const float *)shared.steps.gram[at.lane])[at.lane];
-        if (needed) {
-            float t[LEAF];
-            make_t(t, shared.steps.gram, at.lane);
-            store_row(to.t + at.lane, t, at.lane);
-        }
+        if (needed) keep_t(to.t, shared.steps.gram, at.lane);
     }
     if (needed && at.warp == 1) keep_top(to, shared.steps, at, leaf);
-    if (at.rank == 0) store_top(h_of, shared.steps, shared.exponents + 16 * FIRST, at, leaf);
-    if (needed) keep_v<FIRST>(to, c, at, below);
-    store<FIRST, 2>(c, shared, at, h_of, panel, 0, below);
+    if (at.rank == 0) store_top(h_of, shared.steps, exponents, at, leaf);
+    if (needed) keep_v(to, c, at, below);
+    store<false>(c, at, h_of, LEAF * leaf, exponents, below);
     if (!needed) return;
     fence_async();
     __syncthreads();

@@ -1,21 +1,31 @@
 // A panel from A into registers, its columns scaled by powers of two, and back to H.
 #define LOW 2 // the largest entry of a scaled column is 2^2 .. 2^3, as float16 needs it
 
+// The panel from A. CONTIGUOUS: neighbours in a row are neighbours in memory.
+template <bool CONTIGUOUS>
 __device__ __forceinline__ void read(Panel &c, const Place &at, const float *a_of, int a_row, int a_column, int panel) {
+    const int column = panel * PANEL + at.lane / 4, top = at.top_row(), apart = CONTIGUOUS ? 1 : a_column;
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int slot = 0; slot < SLOTS; slot++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int column = panel * PANEL + 16 * i + at.lane / 4 + 8 * (e / 2);
-            const float *from = a_of + (long long)column * a_column;
+        for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int slot = 0; slot < SLOTS; slot++)
+            for (int odd = 0; odd < 2; odd++) {
+                const int row = top + DOWN * slot + 8 * h + odd;
+                const float *from = a_of + (long long)row * a_row + (long long)column * apart;
 #pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int row = at.row_of(at.group(slot) * 16) + 8 * h + at.lane % 4 * 2 + e % 2;
-                    c[i][slot][h][e] = row < at.m && column < at.n ? from[(long long)row * a_row] : 0.0f;
-                }
-        }
+                for (int i = 0; i < 8; i++, from += 8ll * apart) // one after the other: places to be kept would spill
+                    c[i / 2][slot][h][i % 2 * 2 + odd] = row < at.m && column + 8 * i < at.n ? *from : 0.0f;
+            }
+}
+
+// A panel on its way to L2 while another is factored, where it is whole and its rows are multiples of 16 bytes.
+__device__ __forceinline__ void prefetch(const Place &at, const float *a_of, int a_row, int column) {
+#pragma unroll 1
+    for (int local = at.thread; local < ROWS; local += THREADS) {
+        const int row = at.row_of(local);
+        if (row < at.m) bulk_prefetch(a_of + (long long)row * a_row + column, PANEL * sizeof(float));
+    }
 }
 
 // The largest entries of columns in the warp's rows.
@@ -52,7 +62,10 @@ __device__ __forceinline__ void scale(Panel &c, const int *exponents, int lane) 
 // The panel from A, its columns scaled. All threads.
 __device__ __forceinline__ void begin_panel(Panel &c, Shared &shared, const Place &at, const float *a_of, int a_row,
                                             int a_column, int panel) {
-    read(c, at, a_of, a_row, a_column, panel);
+    if (a_column == 1)
+        read<true>(c, at, a_of, a_row, a_column, panel);
+    else
+        read<false>(c, at, a_of, a_row, a_column, panel);
     find_largest(c, shared.scaling.of_warps[at.warp], at.lane);
     __syncthreads();
     float largest = 0.0f;
@@ -72,34 +85,44 @@ __device__ __forceinline__ void begin_panel(Panel &c, Shared &shared, const Plac
     scale(c, shared.exponents, at.lane);
 }
 
-// Columns 16 FIRST .. + 16 COUNT of the panel to H: R of the groups before `first`, V of those from `below` on.
-template <int FIRST, int COUNT>
-__device__ __forceinline__ void store(const Panel &c, const Shared &shared, const Place &at, float *h_of, int panel,
-                                      int first, int below) {
+// The first LEAF columns of c, which are those from `column` on, to H: R of the groups before `end`, scaled back by
+// `exponents`, else V of those from `end` on. It is unrolled: with addresses that differ by constants it is short.
+template <bool R>
+__device__ __forceinline__ void store(const Panel &c, const Place &at, float *h_of, int column, const int *exponents,
+                                      int end) {
+    float by[2][2][2];
+    float *to[2][2];
+    bool has[2][2];
+    const int top = at.top_row();
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int within = 16 * i + 8 * e + at.lane / 4;
+            has[i][e] = column + within < at.n;
+            to[i][e] = h_of + (long long)(column + within) * at.m + top;
+            if (R) powers_of(-exponents[within], by[i][e]);
+        }
+    const bool even = at.m % 2 == 0;
 #pragma unroll
     for (int slot = 0; slot < SLOTS; slot++) {
-        const int group = at.group(slot);
-        if (group >= first && group < below) continue;
+        if (R ? at.group(slot) >= end : at.group(slot) < end) continue;
 #pragma unroll
-        for (int i = FIRST; i < FIRST + COUNT; i++)
+        for (int i = 0; i < 2; i++)
 #pragma unroll
-            for (int e = 0; e < 4; e += 2) {
-                const int within = 16 * i + at.lane / 4 + 4 * e, column = panel * PANEL + within;
-                const int exponent = group < first ? -shared.exponents[within] : 0;
-                float *to = h_of + (long long)column * at.m;
-                if (column < at.n)
+            for (int e = 0; e < 2; e++)
 #pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        const int row = at.row_of(group * 16) + 8 * h + at.lane % 4 * 2;
-                        const float one = times_power(c[i][slot][h][e], exponent);
-                        const float two = times_power(c[i][slot][h][e + 1], exponent);
-                        if (at.m % 2 == 0 && row < at.m)
-                            *(float2 *)(to + row) = make_float2(one, two);
-                        else {
-                            if (row < at.m) to[row] = one;
-                            if (row + 1 < at.m) to[row + 1] = two;
-                        }
+                for (int h = 0; h < 2; h++) {
+                    const int down = DOWN * slot + 8 * h;
+                    const float(&four)[4] = c[i][slot][h];
+                    float2 two = make_float2(four[2 * e], four[2 * e + 1]);
+                    if (R) two.x = two.x * by[i][e][0] * by[i][e][1], two.y = two.y * by[i][e][0] * by[i][e][1];
+                    if (even) {
+                        if (has[i][e] && top + down < at.m) *(float2 *)(to[i][e] + down) = two;
+                    } else {
+                        if (has[i][e] && top + down < at.m) to[i][e][down] = two.x;
+                        if (has[i][e] && top + down + 1 < at.m) to[i][e][down + 1] = two.y;
                     }
-            }
+                }
     }
 }

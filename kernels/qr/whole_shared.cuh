@@ -3,7 +3,9 @@
 #define THREADS (32 * WARPS)
 #define PAIRS (WARPS / 2)
 #define ROWS (16 * SLOTS * WARPS)
+#define DOWN (16 * WARPS * CLUSTER) // rows from one slot of a warp to the next
 static_assert(WARPS % 2 == 0 && WARPS >= 4 && SLOTS % 2 == 0, "pairs of warps and of slots, a warp a tile of columns");
+static_assert(CLUSTER <= WARPS, "a warp sends a step's sums to a block");
 
 struct Reflectors { // of a leaf, in halves
     Row t[LEAF];
@@ -26,8 +28,8 @@ struct Shared {
         } scaling;
     };
 #if CLUSTER > 1
-    float4 sums[CLUSTER][4][4][32]; // and of blocks
-    Barrier sums_here, step_here[2];
+    float4 sums[2][CLUSTER][4][4][32]; // and of blocks; in turn, so that nobody waits until they were read
+    Barrier sums_here[2], step_here[2];
 #endif
     uint4 w[4][2][2][32]; // (T^T V^T C)^T in halves, in the order of A operands
     Steps steps;
@@ -46,6 +48,7 @@ struct Place { // of a thread, and what it works on
     __device__ __forceinline__ int first_group(int leaf) const { return (2 * leaf - rank + CLUSTER - 1) / CLUSTER; }
     __device__ __forceinline__ int group(int slot) const { return slot * WARPS + warp; }
     __device__ __forceinline__ int row_of(int local) const { return (local / 16 * CLUSTER + rank) * 16 + local % 16; }
+    __device__ __forceinline__ int top_row() const { return row_of(warp * 16) + lane % 4 * 2; } // the thread's first
     __device__ __forceinline__ bool active(int slot, int first) const {
         return group(slot) >= first && group(slot) < groups;
     }
