@@ -49,6 +49,22 @@ def test_a_name_is_written_into_a_span_that_has_room(root: Path) -> None:
     on_timeline(add_recorded(root, STREAMS), root, script, (120, 40))
 
 
+def test_lanes_that_were_drawn_before_they_knew_their_size_are_drawn_again(root: Path) -> None:
+    """The lane of the gaps does not scroll: the others begin under it."""
+
+    async def script(driver: Driver) -> None:
+        right, widget = driver.screen, lanes(driver)
+        widget.top = 0
+        widget.refresh()
+        await driver.settle()
+        assert driver.screen != right
+        widget.on_resize()
+        await driver.settle()
+        assert driver.screen == right
+
+    on_timeline(add_recorded(root, STREAMS), root, script, (200, 60))
+
+
 def test_ascii(root: Path) -> None:
     async def script(driver: Driver) -> None:
         await driver.press("]", "F", "s")

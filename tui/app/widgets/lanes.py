@@ -57,6 +57,7 @@ class Lanes(Canvas, can_focus=True):
 
     view: reactive[Viewport] = reactive(Viewport(0, 1))
     lane: reactive[int] = reactive(0)  # that the keys are for
+    top: reactive[int] = reactive(0)  # the first lane shown under those that are fixed
     picked: reactive[Picked | None] = reactive[Picked | None](None)
     marked: reactive[Marked | None] = reactive[Marked | None](None)
     drag: reactive[Drag | None] = reactive[Drag | None](None)
@@ -75,7 +76,6 @@ class Lanes(Canvas, can_focus=True):
         super().__init__()
         self.glyphs = glyphs
         self.timeline: Timeline | None = None
-        self.top = 0  # the first lane shown under those that are fixed
         self.tally = Tally()  # of all that was drawn
 
     def show(self, timeline: Timeline) -> None:
