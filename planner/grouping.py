@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from qrprof.profiler.facts import Facts
 from qrprof.profiler.linalg import Signature, row_signature
 from qrprof.profiler.nesting import Mask, pick
 from qrprof.profiler.runinfo import RunInfo
+
+QUICKEST: Final = 0  # of the levels of a time
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ def rows_of(facts: Facts, op: str, group: Group) -> Mask:
 def grouping(adapter: Adapter, parts: list[Part], model: Model) -> Fix:
     low, mid, high = sorted(max(model.base_ns - step_with(model, parts, level), 0.0) for level in range(3))
     # A replay knows least how much of the host's part hides behind the device: at best all of it does.
-    hidden = [replace(part, on_host=part.on_host and 0.0) for part in parts]
-    high = max(high, model.base_ns - min(step_with(model, hidden, level) for level in range(3)))
+    hidden = [replace(part, on_host=None if part.on_host is None else 0.0) for part in parts]
+    high = max(high, model.base_ns - step_with(model, hidden, QUICKEST))
     now, then = sum(part.now_ns for part in parts), sum(part.grouped_ns.mid for part in parts)
     calls = sum(part.group.count * part.group.share for part in parts)
     op = adapter.op.removeprefix("aten::")
