@@ -7,7 +7,7 @@ python tests/nvrtc_aot.py prints the table of every setting.
 import ctypes
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from qrprof.kernels.qr import tiny, whole
 from qrprof.kernels.qr.configs import CONFIGS, Rows, Whole
+from qrprof.kernels.qr.cuda import options
 from qrprof.kernels.qr.rows import macros_of
 from qrprof.kernels.qr.source import source
 
@@ -48,16 +49,12 @@ def kernels() -> dict[str, Kernel]:
 
 def of_rows(rows: Rows, *, profiled: bool = False) -> Kernel:
     name = f"rows {rows.each}-{rows.threads}-{rows.cluster}" + " profiled" * profiled
-    return Kernel(name, "rows.cu", (*defined(macros_of(rows)), *["-DPROFILE"] * profiled), rows.threads)
+    return Kernel(name, "rows.cu", tuple(options(macros_of(rows), *["PROFILE"] * profiled)), rows.threads)
 
 
 def of_whole(one: Whole) -> Kernel:
     name = f"whole {one.warps}-{one.slots}-{one.cluster}"
-    return Kernel(name, "whole.cu", defined(whole.macros_of(one)), 32 * one.warps, whole.shared_bytes(one))
-
-
-def defined(macros: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(f"-D{name}={value}" for name, value in macros.items())
+    return Kernel(name, "whole.cu", tuple(options(whole.macros_of(one))), 32 * one.warps, whole.shared_bytes(one))
 
 
 @functools.cache

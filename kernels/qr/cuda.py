@@ -15,12 +15,16 @@ def compiled(
 
     Raises what torch raises.
     """
-    options = [f"-D{name}={value}" for name, value in macros.items()] + [f"-D{flag}" for flag in flags]
     with torch.cuda.device(device):
-        made = torch.cuda._compile_kernel(text, kernel, nvcc_options=options)
+        made = torch.cuda._compile_kernel(text, kernel, nvcc_options=options(macros, *flags))
         if shared:
             made.set_shared_memory_config(shared)
     return made
+
+
+def options(macros: Mapping[str, int], *flags: str) -> list[str]:
+    """What the compiler is told of a setting."""
+    return [f"-D{name}={value}" for name, value in macros.items()] + [f"-D{flag}" for flag in flags]
 
 
 def addressable(a: torch.Tensor) -> torch.Tensor:
