@@ -7,7 +7,9 @@ each recorded event, whatever the event took, so each piece loses the same ns, b
 loses is found so that all pieces sum to T. Where the unprofiled step is the longer one they take one factor.
 
 Nothing is calibrated (the partition is withheld) where busy time exceeds T by more than 2 %, or where the others
-together would shrink or grow by a factor outside 0.3..1.1. A step that was recorded within 2 % of T is undisturbed:
+together would shrink or grow by a factor outside 0.3..1.1. A device that waited for a slowed host alone does not wait
+in T at all: where the profiler's cost was gauged, and the host's in a step is what must go, they may shrink to nothing.
+A step that was recorded within 2 % of T is undisturbed:
 there that factor, a ratio of small differences, says nothing. On a device all its pieces take the factor T / recorded;
 on a CPU they do so where the other one is out of bounds.
 """
@@ -20,7 +22,9 @@ import numpy as np
 import pandas as pd
 
 from qrprof.profiler import units
+from qrprof.profiler.cost import LOWEST, cost_of, without_cost
 from qrprof.profiler.facts import Facts, feeding_threads
+from qrprof.profiler.gauge import host_cost
 from qrprof.profiler.idle import Pieces, blame
 from qrprof.profiler.linalg import LINALG_DRIVERS, Signature, by_signature, row_signature
 from qrprof.profiler.nesting import Floats, Ints
@@ -30,7 +34,7 @@ from qrprof.profiler.sums import Columns
 
 TOLERANCE: Final = 0.02  # of T
 INPUTS: Final = ("key", "shapes", "dtypes")
-LOWEST, HIGHEST = 0.3, 1.1  # of what remains of a piece, and of all pieces together
+HIGHEST: Final = 1.1  # of what remains of all pieces together; the least is LOWEST
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,14 @@ class Calibration:
     withheld: str | None = None
 
 
-def calibrate(recorded: Floats, weight: Floats, known: Floats, run: RunInfo | None, on_device: bool) -> Calibration:
+def calibrate(
+    recorded: Floats, weight: Floats, known: Floats, run: RunInfo | None, on_device: bool, gauged: float = 0.0
+) -> Calibration:
     """Make pieces sum to the unprofiled step.
 
     By piece: `recorded` ns per mean step, the `weight` of its step in the mean step, and the `known` ns that it keeps,
-    NaN where it has to be found. Without a record, or a timed step, pieces stay as recorded.
+    NaN where it has to be found. `gauged` is what the profiler cost the host in a mean step, ns, as far as that was
+    measured. Without a record, or a timed step, pieces stay as recorded.
     """
     step, total = run.step_ns() if run else None, float(recorded.sum())
     if step is None:
@@ -55,7 +62,8 @@ def calibrate(recorded: Floats, weight: Floats, known: Floats, run: RunInfo | No
     sought = np.isnan(known)
     held, rest = float(known[~sought].sum()), float(recorded[sought].sum())
     factor = (step - held) / rest if rest > 0 else float("inf")
-    reason = refusal(step, total, held, factor, on_device)
+    lowest = 0.0 if 0 < total - step <= gauged else LOWEST
+    reason = refusal(step, total, held, (factor, lowest), on_device)
     if reason is None:
         ns = known.copy()
         ns[sought] = fitted(recorded[sought], weight[sought], step - held)
@@ -64,26 +72,11 @@ def calibrate(recorded: Floats, weight: Floats, known: Floats, run: RunInfo | No
 
 
 def fitted(recorded: Floats, weight: Floats, total: float) -> Floats:
-    """Pieces that sum to `total`, which must be at least LOWEST of their sum."""
+    """Pieces that sum to `total`; where that is less than LOWEST of their sum, by one factor from there on."""
     surplus = float(recorded.sum()) - total
     ns = recorded if surplus <= 0 else without_cost(recorded, cost_of(recorded, weight, surplus) * weight)
     closed: Floats = ns * (total / ns.sum())
     return closed
-
-
-def cost_of(recorded: Floats, weight: Floats, surplus: float) -> float:
-    """The cost, ns, by which pieces lose `surplus` in all."""
-    most = (1 - LOWEST) * recorded / weight  # the cost from which on a piece loses no more
-    order = np.argsort(most)
-    most, losing = most[order], weight[order][::-1].cumsum()[::-1]
-    lost = np.cumsum(np.diff(most, prepend=0.0) * losing)
-    return float(np.interp(surplus, np.append(0.0, lost), np.append(0.0, most)))
-
-
-def without_cost(recorded: Floats, cost: Floats | float) -> Floats:
-    """What remains of times that hold a cost of the profiler's."""
-    remains: Floats = np.maximum(recorded - cost, LOWEST * recorded)
-    return remains
 
 
 def uniform(recorded: Floats, step: float) -> Calibration:
@@ -110,7 +103,8 @@ def calibrate_device(facts: Facts, run: RunInfo | None) -> DeviceTimes:
     recorded = np.concatenate([busy, queued.ns, starved.ns])
     starts = np.concatenate([facts.work.start, queued.start, starved.start])
     known = np.concatenate([busy, np.full(len(recorded) - len(busy), np.nan)])
-    found = calibrate(recorded, weight_at(facts.steps.device, starts), known, run, on_device=True)
+    weight = weight_at(facts.steps.device, starts)
+    found = calibrate(recorded, weight, known, run, on_device=True, gauged=host_cost(facts, run))
     busy_ns, queued_ns, starved_ns = np.split(found.ns, np.cumsum([len(busy), len(queued.ns)]))
     return DeviceTimes(queued, starved, busy_ns, queued_ns, starved_ns, found)
 
@@ -137,18 +131,19 @@ def timed(pieces: Columns, recorded: Floats, run: RunInfo | None) -> Floats:
     return found
 
 
-def refusal(step: float, recorded: float, held: float, factor: float, on_device: bool) -> str | None:
-    """Why the factor cannot be believed, in one sentence; None where it can."""
+def refusal(step: float, recorded: float, held: float, scaled: tuple[float, float], on_device: bool) -> str | None:
+    """Why a factor that must not be less than another cannot be believed, in one sentence; None where it can."""
+    factor, lowest = scaled
     unlike = "the recorded steps are not like the others; record more of them (--steps)"
     if on_device and held > (1 + TOLERANCE) * step:
         return (
             f"device work alone takes {units.time(held)} of a recorded step, more than the whole unprofiled step of "
             f"{units.time(step)}: {unlike}"
         )
-    if not LOWEST <= factor <= HIGHEST:
+    if not lowest <= factor <= HIGHEST:
         what = "device work" if on_device else "linalg timed without the profiler"
         return (
             f"to turn a recorded step of {units.time(recorded)} ({units.time(held)} of it {what}) into the unprofiled "
-            f"{units.time(step)}, the rest would be scaled by {factor:.2f}, outside {LOWEST} to {HIGHEST}: {unlike}"
+            f"{units.time(step)}, the rest would be scaled by {factor:.2f}, outside {lowest:g} to {HIGHEST}: {unlike}"
         )
     return None

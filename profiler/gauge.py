@@ -1,16 +1,18 @@
 """What the profiler cost the host, from calls whose time without it is known.
 
 The recorder makes the same few calls before it starts the profiler and, between two of its annotations, within the
-trace. By the rule of `calibrate` each stretch of them with one innermost row holds the same cost.
+trace. By the rule of `cost` each stretch of them with one innermost row holds the same cost.
 """
 
 import numpy as np
 
-from qrprof.profiler.calibrate import cost_of
+from qrprof.profiler.cost import cost_of
 from qrprof.profiler.events import ANNOTATION, GAUGE
-from qrprof.profiler.facts import Facts
-from qrprof.profiler.nesting import distinct
+from qrprof.profiler.facts import Facts, feeding_threads
+from qrprof.profiler.idle import cut
+from qrprof.profiler.nesting import distinct, segments
 from qrprof.profiler.runinfo import RunInfo
+from qrprof.profiler.steps import weight_at
 
 
 def segment_cost(facts: Facts, run: RunInfo | None) -> float | None:
@@ -20,6 +22,15 @@ def segment_cost(facts: Facts, run: RunInfo | None) -> float | None:
     if run is None or run.gauge_ns is None or not len(blocks):
         return None
     return float(np.median([_cost(facts, block, run.gauge_ns) for block in blocks.tolist()]))
+
+
+def host_cost(facts: Facts, run: RunInfo | None) -> float:
+    """ns of a mean step that the profiler cost the threads which feed the device; 0 where the run was not gauged."""
+    cost = segment_cost(facts, run)
+    if cost is None:
+        return 0.0
+    starts = [cut(facts.steps.host, segments(facts.host, thread).start)[0] for thread in feeding_threads(facts)]
+    return cost * sum(float(weight_at(facts.steps.host, start).sum()) for start in starts)
 
 
 def _cost(facts: Facts, block: int, plain_ns: float) -> float:

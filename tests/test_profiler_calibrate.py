@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrprof.profiler.calibrate import HIGHEST, LOWEST, Calibration, calibrate
+from qrprof.profiler.calibrate import HIGHEST, Calibration, calibrate
+from qrprof.profiler.cost import LOWEST
 from qrprof.profiler.linalg import row_signature
 
 QR = {"shapes": "[[64,64],[]]", "dtypes": "float,"}

@@ -11,7 +11,8 @@ from replay_cases import Action, Busy, Change, Launch, Machine, Op, steps
 from qrprof.planner.replay.ranks import joint_of, replay
 from qrprof.profiler.events import ANNOTATION, GAUGE
 from qrprof.profiler.facts import find_facts
-from qrprof.profiler.gauge import segment_cost
+from qrprof.profiler.gauge import host_cost, segment_cost
+from qrprof.profiler.partition import divide
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.trace import Trace
 
@@ -112,6 +113,32 @@ def test_hosts_of_ranks_lose_it_too(build: Any) -> None:
 
     assert predicted(plain) == pytest.approx({0: faster, 1: faster}, rel=0.01)
     assert min(predicted(None).values()) > 1.2 * faster
+
+
+def test_a_device_that_waited_for_the_profiler_alone_is_calibrated(build: Any) -> None:
+    """Recorded, it idles for 59 us of a step; unprofiled it is the slower one, and only its kernels' launches are idle."""
+    kernel_ns, cost = 10_000, 2000
+    true = Machine(steps(*[step(0, kernel_ns)] * 4)).mean_step()
+    recorded = Machine(steps(*[step(cost, kernel_ns)] * 4))
+    trace, plain = gauged(recorded, cost)
+    run = told(build, true, plain)
+    facts = find_facts(trace, run)
+    assert host_cost(facts, run) > recorded.mean_step() - true
+    known, unknown = divide(facts, run), divide(facts, told(build, true, None))
+    assert known.withheld is None
+    assert known.factor is not None
+    assert 0 < known.factor < 0.3
+    assert known.rows["ns"].sum() == pytest.approx(true, rel=1e-4)
+    assert "outside 0.3 to 1.1" in (unknown.withheld or "")
+
+
+def test_more_than_the_profiler_cost_is_not_believed(build: Any) -> None:
+    """The same steps, said to take less than without what was gauged."""
+    kernel_ns, cost = 10_000, 2000
+    true = Machine(steps(*[step(0, kernel_ns)] * 4)).mean_step()
+    trace, plain = gauged(Machine(steps(*[step(cost, kernel_ns)] * 4)), cost // 3)
+    parts = divide(find_facts(trace), told(build, true, plain))
+    assert "outside 0.3 to 1.1" in (parts.withheld or "")
 
 
 def test_the_recorder_gauges_between_steps(workshop: Any) -> None:

@@ -11,7 +11,8 @@ from qrprof.planner.replay.changes import Changes, unchanged
 from qrprof.planner.replay.graph import NONE, Graph, Program, compile_steps, run, weights
 from qrprof.planner.replay.search import zero_of
 from qrprof.profiler import units
-from qrprof.profiler.calibrate import HIGHEST, TOLERANCE, without_cost
+from qrprof.profiler.calibrate import HIGHEST, TOLERANCE
+from qrprof.profiler.cost import without_cost
 from qrprof.profiler.coverage import Coverage, cover
 from qrprof.profiler.facts import Facts
 from qrprof.profiler.gauge import segment_cost

@@ -18,8 +18,9 @@ from qrprof.planner.replay.meetings import Meetings, Tied, clocks, find_meetings
 from qrprof.planner.replay.model import CLOSE, ERROR, Model, mean_step, model_of, weights_of
 from qrprof.planner.replay.search import zero_of
 from qrprof.profiler import units
-from qrprof.profiler.calibrate import HIGHEST, TOLERANCE, without_cost
+from qrprof.profiler.calibrate import HIGHEST, TOLERANCE
 from qrprof.profiler.collectives import Clock, Collectives, communication, match
+from qrprof.profiler.cost import without_cost
 from qrprof.profiler.coverage import Verdict, cover
 from qrprof.profiler.events import HOST
 from qrprof.profiler.facts import Facts
