@@ -18,8 +18,11 @@ MIB = 1 << 20
 positive = st.floats(1e3, 1e9)
 
 
-def leg(*steps_ns: float, memory: tuple[int, ...] = (), peak: int = 100 * MIB) -> Timed:
-    return Timed("host clock", tuple(round(ns) for ns in steps_ns), memory, peak, Swaps())
+def leg(
+    *steps_ns: float, memory: tuple[int, ...] = (), peak: int = 100 * MIB, served: tuple[int, ...] | None = None
+) -> Timed:
+    calls = (1,) * len(steps_ns) if served is None else served
+    return Timed("host clock", tuple(round(ns) for ns in steps_ns), memory, calls, peak, Swaps())
 
 
 def abba(stock: list[float], swapped: list[float], drift: float = 0.0) -> Round:
@@ -62,6 +65,29 @@ def test_rare_slow_steps_count_by_their_time() -> None:
     steps = [1e6] * 9 + [91e6]  # a preconditioner each tenth step
     found = gain([abba(steps, [1e6] * 9 + [1e6])] * 2)
     assert found.speedup.mid == pytest.approx(10)
+
+
+def periodic(served: tuple[int, ...]) -> Gain:
+    """20 steps of which the tenth and the last take nine times as long, half of that with the swaps."""
+    stock, swapped = (leg(*([1e6] * 9 + [rare]) * 2, served=served) for rare in (9e6, 4.5e6))
+    return gain([Round(stock, (swapped, swapped), stock)])
+
+
+def test_no_draw_is_without_the_rare_steps() -> None:
+    """36 ms against 27."""
+    found = periodic(((0,) * 9 + (102,)) * 2)
+    assert (found.speedup.low, found.speedup.mid, found.speedup.high) == pytest.approx((36 / 27,) * 3)
+    assert word(found) == "faster"
+
+
+def test_steps_that_nothing_tells_apart_are_drawn_as_they_fall() -> None:
+    found = periodic((1,) * 20)
+    assert found.speedup.low == pytest.approx(1)
+    assert found.speedup.mid == pytest.approx(36 / 27)
+
+
+def test_steps_of_kinds_of_their_own_are_drawn_together() -> None:
+    assert periodic(tuple(range(20))).speedup.low == pytest.approx(1)
 
 
 def test_one_disturbed_process_does_not_decide() -> None:

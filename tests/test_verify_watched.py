@@ -197,7 +197,7 @@ def test_records_are_read_as_they_were_written(tmp_path: Path, value: float) -> 
         10,
         Machine("a CPU", "", 20, {"torch": "2"}),
     )
-    timed = Timed("host clock", (1, 2), (3, 4), 5, swaps)
+    timed = Timed("host clock", (1, 2), (3, 4), (6, 0), 5, swaps)
     watched.write(tmp_path / "trained.json", made)
     watched.write(tmp_path / "timed.json", timed)
     assert repr(watched.read_trained(tmp_path / "trained.json")) == repr(made)  # nan is not equal to itself

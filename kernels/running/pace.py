@@ -34,6 +34,8 @@ class Seen:
     stretches: list[tuple[Stamp, Stamp]] = field(default_factory=list)
     begin: Stamp | None = None
     memory: list[int] = field(default_factory=list)
+    served: list[int] = field(default_factory=list)
+    hits: int = 0  # by the end of the step before
     turn: window.Turn = field(default_factory=window.Turn)
     opened: window.Window | None = None
     untraced: bool = False  # the program uses torch's profiler itself
@@ -49,7 +51,7 @@ def install(settings: dict[str, Any]) -> None:
 
     def record() -> Timed:
         kind, steps = clock.durations_ns(seen.stretches)
-        return Timed(kind, tuple(steps), tuple(seen.memory), peak(), swaps())
+        return Timed(kind, tuple(steps), tuple(seen.memory), tuple(seen.served), peak(), swaps())
 
     end = ending(pace.file, record)
 
@@ -68,9 +70,12 @@ def install(settings: dict[str, Any]) -> None:
 
 def step_ended(source: str, seen: Seen, pace: Pace, end: Callable[[], None]) -> None:
     seen.source = source
+    ended, before = clock.stamp(), seen.hits
+    seen.hits = swaps().hits
     if seen.begin is not None:
-        seen.stretches.append((seen.begin, clock.stamp()))
+        seen.stretches.append((seen.begin, ended))
         seen.memory.append(held())
+        seen.served.append(seen.hits - before)
     seen.steps += 1
     into, traced = seen.steps - pace.warmup - pace.steps, 0 if seen.untraced else pace.traced
     if into >= 0 and traced:

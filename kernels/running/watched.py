@@ -98,6 +98,7 @@ class Timed:
     clock: str
     steps_ns: tuple[int, ...]
     memory: tuple[int, ...]  # held at the end of each timed step
+    served: tuple[int, ...]  # calls that swaps served within each timed step
     peak: int
     swaps: Swaps
 
@@ -115,8 +116,8 @@ def read_trained(path: Path) -> Trained:
 
 def read_timed(path: Path) -> Timed:
     record = json.loads(path.read_text(encoding="utf-8"))
-    steps, memory = tuple(record["steps_ns"]), tuple(record["memory"])
-    return Timed(record["clock"], steps, memory, record["peak"], swaps_of(record))
+    steps, memory, served = (tuple(record[name]) for name in ("steps_ns", "memory", "served"))
+    return Timed(record["clock"], steps, memory, served, record["peak"], swaps_of(record))
 
 
 def step_of(record: dict[str, Any]) -> Step:

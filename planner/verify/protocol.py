@@ -3,8 +3,9 @@
 A round is stock, swapped, swapped, stock, so that linear drift cancels. All processes time the same steps of the
 program, so that each step stands beside itself: for a step, the median over the processes stands, since one disturbed
 one must not decide; the gain is a ratio of sums over the steps, since slow steps count for more. The interval is a
-bootstrap over rounds and steps. Noise is what processes of one kind differ by from one another, the first of the rounds
-from the last: the more of stock's and of the swapped program's.
+bootstrap over rounds and steps, these by kind: where each tenth step refreshes a preconditioner, no draw is without
+such steps. Steps are of one kind in which the swaps serve as many calls. Noise is what processes of one kind differ by
+from one another, the first of the rounds from the last: the more of stock's and of the swapped program's.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ LEAK_BYTES: Final = 1 << 20
 
 Word = Literal["faster", "slower", "no difference", "cannot tell"]
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -54,19 +56,30 @@ def gain_of(rounds: Sequence[Round]) -> Gain | None:
     if steps < FEWEST:
         return None
     stock, swapped = (times([getattr(one, side) for one in rounds], steps) for side in ("stock", "swapped"))
+    kinds = kinds_of(rounds[0].swapped[0].served[:steps])
     return Gain(
         stock_ns=float(np.median(stock.reshape(-1, steps), axis=0).mean()),
         swapped_ns=float(np.median(swapped.reshape(-1, steps), axis=0).mean()),
-        speedup=interval(stock, swapped),
-        noise=max(between(stock), between(swapped)),
+        speedup=interval(stock, swapped, kinds),
+        noise=max(between(stock, kinds), between(swapped, kinds)),
         rounds=len(rounds),
         steps=steps,
     )
 
 
-def between(legs: Floats) -> float:
+def kinds_of(served: Sequence[int]) -> list[Ints]:
+    """The places of the steps of each kind; those that are the only one of theirs are together."""
+    places: dict[int, list[int]] = {}
+    for place, calls in enumerate(served):
+        places.setdefault(calls, []).append(place)
+    several = [found for found in places.values() if len(found) > 1]
+    alone = [found[0] for found in places.values() if len(found) == 1]
+    return [np.array(found) for found in (*several, alone) if found]
+
+
+def between(legs: Floats, kinds: Sequence[Ints]) -> float:
     """What the first processes of the rounds differ by from the last ones, as a fraction, at most."""
-    found = interval(legs[:, :1], legs[:, 1:])
+    found = interval(legs[:, :1], legs[:, 1:], kinds)
     return max(found.high, 1 / found.low) - 1
 
 
@@ -75,12 +88,13 @@ def times(legs: Sequence[Sequence[Timed]], steps: int) -> Floats:
     return np.array([[leg.steps_ns[:steps] for leg in one] for one in legs], dtype=np.float64)
 
 
-def interval(base: Floats, other: Floats) -> Interval:
+def interval(base: Floats, other: Floats, kinds: Sequence[Ints]) -> Interval:
     """How many times faster `other` is. Both are as `times` gives them, of the same rounds and steps."""
     rounds, _, steps = base.shape
     random = np.random.default_rng(SEED)
     of_rounds = random.integers(rounds, size=(RESAMPLES, rounds))
-    of_steps = random.integers(steps, size=(RESAMPLES, steps))
+    drawn_of = [places[random.integers(len(places), size=(RESAMPLES, len(places)))] for places in kinds]
+    of_steps = np.concatenate(drawn_of, axis=1)
 
     def drawn(legs: Floats) -> Floats:
         middle = np.median(legs[of_rounds].reshape(RESAMPLES, -1, steps), axis=1)
