@@ -1,6 +1,7 @@
 """Where the GPU lanes gain: one eager call of geqrf and of qr, ours and torch's, on an idle device, over many shapes.
 
 python benchmarks/qr_dispatch.py --json FILE
+python benchmarks/qr_dispatch.py --json FILE --batches 1 8 40 160 640 2000 --sizes 64 128 256 384 512 --most 530000000
 
 It calls the lanes themselves, not what the dispatch would choose: the rules of `kernels/qr/dispatch` are read off here.
 """
@@ -23,7 +24,7 @@ from qrprof.kernels.qr import gpu
 BATCHES = (1, 2, 4, 8, 40, 160, 640, 2000)
 SIZES = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 OTHERS = ((1, 4096, 64), (1, 2048, 128), (8, 1024, 64), (64, 256, 32), (1, 4096, 512), (8, 256, 2048), (1, 512, 4096))
-MOST = 1 << 26  # elements
+MOST = 1 << 26  # elements of a case
 SLOW_MS = 150.0  # a call of torch's that takes longer is timed once
 
 
@@ -56,9 +57,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which no shape is begun")
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="rows and columns")
+    parser.add_argument("--most", type=int, default=MOST, help="elements of a case")
     options = parser.parse_args()
     begun = time.perf_counter()
-    shapes = [(batch, n, n) for n in SIZES for batch in BATCHES if batch * n * n <= MOST] + list(OTHERS)
+    square = [(batch, n, n) for n in options.sizes for batch in options.batches if batch * n * n <= options.most]
+    shapes = square + (list(OTHERS) if options.sizes is SIZES else [])
     rows: list[dict[str, Any]] = []
     torch.linalg.qr(torch.randn(2, 8, 8, device="cuda"))
     for batch, m, n in shapes:

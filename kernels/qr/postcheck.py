@@ -1,9 +1,12 @@
 """Whether one matrix of a call came out right, in float64: the check of a swap while a program runs.
 
 Each returns a truth on the device of the inputs, so that nothing waits for a GPU. A result of non-finite input passes.
-The bounds are several times what `checks.strict` allows, since a call may be as small as one column; a product in
-TF32 exceeds them.
+The bounds are several times what `checks.strict` allows of a square matrix, since a call may be as small as one column;
+a product in TF32 exceeds them. Rounding of a sum grows with the root of its length: n is the root of the rows where
+these are so many, or the bounds of a million rows would hold anything.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -22,7 +25,7 @@ def qr(nth: int, result: tuple[Tensor, Tensor], A: Tensor, mode: str = "reduced"
     if mode != "r":
         return good(A.dtype, a, one(Q, nth), r)
     lengths = torch.linalg.vector_norm(a, dim=0) + least(A.dtype)
-    bound = ORTHOGONAL * rounding(A) * lengths * lengths[:, None]
+    bound = ORTHOGONAL * rounding(A.dtype, *a.shape) * lengths * lengths[:, None]
     right: Tensor = ((r.mT @ r - a.mT @ a).abs() <= bound).all() | ~a.isfinite().all()
     return right
 
@@ -39,12 +42,12 @@ def orgqr(nth: int, Q: Tensor, H: Tensor, tau: Tensor) -> Tensor:
     """Of the matrix at `nth` modulo the batch: Q as torch forms it in float64."""
     h = one(H, nth)
     (q,) = stock.orgqr(h, one(tau.unsqueeze(-1), nth)[:, 0])
-    return ((one(Q, nth) - q).abs().sum(0) <= ORTHOGONAL * rounding(H)).all() | ~q.isfinite().all()
+    return ((one(Q, nth) - q).abs().sum(0) <= ORTHOGONAL * rounding(H.dtype, *h.shape)).all() | ~q.isfinite().all()
 
 
 def good(dtype: torch.dtype, a: Tensor, q: Tensor, r: Tensor) -> Tensor:
     k = q.shape[1]
-    unit = rounding(a, dtype)
+    unit = rounding(dtype, *q.shape)
     factor = (r[:k] - q.mT @ a).abs().sum(0) <= COLUMN * unit * (a.abs().sum(0) + least(dtype))
     identity = torch.eye(k, dtype=q.dtype, device=q.device)
     orthogonal = (q.mT @ q - identity).abs().sum(0) <= ORTHOGONAL * unit
@@ -56,8 +59,8 @@ def one(matrices: Tensor, nth: int) -> Tensor:
     return (flat[nth % len(flat)] if flat.dim() == 3 else flat).double()
 
 
-def rounding(matrices: Tensor, dtype: torch.dtype | None = None) -> float:
-    return max(FEWEST, matrices.shape[-2]) * torch.finfo(dtype or matrices.dtype).eps
+def rounding(dtype: torch.dtype, rows: int, columns: int) -> float:
+    return max(FEWEST, columns, math.isqrt(rows)) * torch.finfo(dtype).eps
 
 
 def least(dtype: torch.dtype) -> float:
