@@ -77,7 +77,7 @@ def plain_ns(a: Tensor, config: Config) -> float:
 
 def factored(a: Tensor, config: Config, stamps: list[Tensor] | None = None) -> Tensor:
     """H, as geqrf makes it of matrices that one launch would not factor."""
-    return blocked.finish(blocked.factor(a, config, stamps), a.shape[1], upper=False)
+    return blocked.finish(blocked.factor(a, config, stamps, with_t=False), a.shape[1], upper=False)
 
 
 def one_round(a: Tensor, config: Config) -> tuple[dict[str, float], int]:

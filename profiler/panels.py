@@ -232,8 +232,11 @@ def _step(work: Work, call: _Call, block: _Block, size: Problem | None, known: M
     offset, nb = block.place or (None, None)
     flops = None
     if size and offset is not None and nb is not None:
+        matrices = size.batch if block.matrix is None else 1
+        forms = any(phase.startswith(FUSED) and phase.endswith(f"+{ORGQR}") for phase in block.phases)
+        formed = size.in_part(known["op"], ORGQR).flops(ORGQR) if forms else 0.0
         size = size.in_part(known["op"], block.part)
-        flops = size.block_flops(block.part, offset, nb) * (size.batch if block.matrix is None else 1)
+        flops = (size.block_flops(block.part, offset, nb) + formed) * matrices
     phases = _sums(block.phases, (work.end[items] - work.start[items]).tolist())
     fused = ", ".join(phase for phase in phases if phase.startswith(FUSED))
     return PanelStep(

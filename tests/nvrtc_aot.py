@@ -43,7 +43,8 @@ def kernels() -> dict[str, Kernel]:
     leaves = dict.fromkeys(rows for config in CONFIGS.values() for rows in config.rows)
     found = [Kernel("tiny", "tiny.cu", (), tiny.SIDE)]
     found += [of_rows(rows, profiled=profiled) for rows in leaves for profiled in (False, True)]
-    found += [of_whole(one) for one in dict.fromkeys(one for config in CONFIGS.values() for one in config.whole)]
+    wholes = dict.fromkeys(one for config in CONFIGS.values() for one in config.whole)
+    found += [of_whole(one, form=form) for one in wholes for form in (False, True)]
     return {kernel.name: kernel for kernel in found}
 
 
@@ -52,9 +53,10 @@ def of_rows(rows: Rows, *, profiled: bool = False) -> Kernel:
     return Kernel(name, "rows.cu", tuple(options(macros_of(rows), *["PROFILE"] * profiled)), rows.threads)
 
 
-def of_whole(one: Whole) -> Kernel:
-    name = f"whole {one.warps}-{one.slots}-{one.cluster}"
-    return Kernel(name, "whole.cu", tuple(options(whole.macros_of(one))), 32 * one.warps, whole.shared_bytes(one))
+def of_whole(one: Whole, *, form: bool) -> Kernel:
+    name = f"whole {one.warps}-{one.slots}-{one.cluster}" + " forms Q" * form
+    given = tuple(options(whole.macros_of(one, form=form)))
+    return Kernel(name, "whole.cu", given, 32 * one.warps, whole.shared_bytes(one))
 
 
 @functools.cache

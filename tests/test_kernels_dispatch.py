@@ -34,6 +34,13 @@ from qrprof.planner import counts
         (("geqrf", "cuda", "float32", 640, 16, 16, {"cuda-blocked"}), "triton-small"),
         (("geqrf", "cuda", "float32", 1, 512, 512), "cuda-blocked"),
         (("geqrf", "cuda", "float32", 1, 5000, 512), "torch"),
+        (("geqrf", "cuda", "float32", 1, 16384, 64), "torch"),
+        (("linalg_qr", "cuda", "float32", 1, 4096, 64), "cuda-blocked"),
+        (("linalg_qr", "cuda", "float32", 1, 4097, 64), "cuda-tall"),
+        (("linalg_qr", "cuda", "float32", 8, 1_048_576, 16), "cuda-tall"),
+        (("linalg_qr", "cuda", "float32", 9, 1_048_576, 16), "torch"),
+        (("linalg_qr", "cuda", "float32", 1, 16384, 65), "torch"),
+        (("linalg_qr", "cuda", "float32", 1, 16384, 64, {"cuda-blocked", "cuda-tall"}), "torch"),
         (("ormqr", "cuda", "float32", 1, 512, 512), "cuda-blocked"),
         (("ormqr", "cuda", "float32", 1, 2048, 2048), "torch"),
         (("linalg_householder_product", "cuda", "float32", 1, 2048, 2048), "cuda-blocked"),
@@ -62,7 +69,7 @@ def test_the_gpus_rules_lie_in_what_its_kernels_serve() -> None:
     from qrprof.kernels.qr.blocked import serves
 
     for rule in RULES:
-        if rule.device == "cuda":
+        if rule.device == "cuda" and rule.lane != "cuda-tall":
             assert serves(rule.batch[0], rule.rows[1], min(rule.columns[1], 4096), torch.float32)
 
 

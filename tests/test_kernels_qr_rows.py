@@ -15,9 +15,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A machine with a GPU, of which only its capability and whether a stream is being captured are asked."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    rows.compiles.cache_clear()
-    yield monkeypatch
-    rows.compiles.cache_clear()
+    monkeypatch.setattr(rows, "TRIED", {})
+    return monkeypatch
 
 
 def fails(error: Exception) -> Any:
@@ -31,6 +30,7 @@ def test_not_without_a_gpu_that_has_clusters(gpu: pytest.MonkeyPatch) -> None:
     gpu.setattr(rows, "kernel", lambda *_, **__: None)
     assert rows.usable(GPU)
     assert not rows.usable(torch.device("cpu"))
+    rows.TRIED.clear()
     gpu.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
     assert not rows.usable(GPU)
 

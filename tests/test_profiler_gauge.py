@@ -116,7 +116,7 @@ def test_hosts_of_ranks_lose_it_too(build: Any) -> None:
 
 
 def test_a_device_that_waited_for_the_profiler_alone_is_calibrated(build: Any) -> None:
-    """Recorded, it idles for 59 us of a step; unprofiled it is the slower one, and only its kernels' launches are idle."""
+    """Recorded, it idles for 59 us of a step; unprofiled it is the slower one, and idles for its launches alone."""
     kernel_ns, cost = 10_000, 2000
     true = Machine(steps(*[step(0, kernel_ns)] * 4)).mean_step()
     recorded = Machine(steps(*[step(cost, kernel_ns)] * 4))

@@ -137,6 +137,13 @@ def test_a_fused_kernel_of_ours_has_no_split(calls: Calls) -> None:
     assert shape.shares() == {"orgqr": 10 / 46, "copy": 20 / 46, "fused: geqr2+larft+larfb": 10 / 46, "gap": 6 / 46}
 
 
+def test_a_kernel_that_forms_q_too_has_the_flops_of_both(calls: Calls) -> None:
+    calls.call(["qrprof_geqr2_larft_larfb_orgqr_whole"], "[[640,512,512],[]]")
+    (one,) = calls.steps()
+    assert one.note == "fused: geqr2+larft+larfb+orgqr"
+    assert one.flops == pytest.approx(640 * 8 / 3 * 512**3)
+
+
 def test_kernels_without_a_known_name_are_unknown_and_counted(calls: Calls) -> None:
     calls.call([FILL, "mystery_factor", GEMM, TRIU], "[[64,64],[]]")
     calls.call([FILL, "mystery_factor", TRIU, *FORM_LAST], "[[64,64],[]]")

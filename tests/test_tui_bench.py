@@ -67,7 +67,7 @@ def test_a_cpu_is_benched_and_the_page_says_what_was_not_run(here: Path, capsys:
     assert lines[header + 1].split()[:3] == ["3x8", "dense", "torch"]
     assert [line.split()[-1] for line in lines[header + 1 : header + 3]] == ["ok", "ok"]
     text = " ".join(printed.out.split())
-    assert "no CUDA device: the CUDA lanes (cuda-blocked, triton-small, triton-blocked) were not run" in text
+    assert "no CUDA device: the CUDA lanes (cuda-blocked, cuda-tall, triton-small, triton-blocked) were not run" in text
     assert "are not measured; run `qrprof doctor --measure`" in text
     assert "sums torch, 2 of 2 cases: device" in text
     assert "loop of calls: a CPU has no graphs (host clock)" in text

@@ -15,13 +15,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qrprof.kernels.qr import blocked, larft, panel, rows, scale, small, update
-from qrprof.kernels.qr.configs import CONFIGS, Config, Tiles
+from qrprof.kernels.qr import blocked, larft, panel, rows, scale, small, tall, tall_kernels, update
+from qrprof.kernels.qr.configs import CONFIGS, Config, Tall, Tiles
 
 TARGET = GPUTarget("cuda", 90, 32)
 DUMP = __import__("os").environ.get("DUMP")
 HALVES = ("high_ptr", "low_ptr", "y_high_ptr", "y_low_ptr")
-POINTERS = {"exponent_ptr": "*i32", **dict.fromkeys(HALVES, "*fp16")}
+POINTERS = {"exponent_ptr": "*i32", "below_ptr": "*i32", **dict.fromkeys(HALVES, "*fp16")}
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,23 @@ def of_config(config: Config) -> Iterator[Kernel]:
         yield updating(f"orgqr {width} of any", table.applied, width, update.qrprof_orgqr_update, halved=False)
         yield updating(f"ormqr {width}", table.applied, width, update.qrprof_ormqr_update, halved=False)
         yield updating(f"inner {width}", table.inner, rows.LEAF, update.qrprof_larfb_update, halved=False)
+
+    for tree in config.tall:
+        yield from of_tree(tree)
+
+
+def of_tree(of: Tall) -> Iterator[Kernel]:
+    """Those of a tall matrix of as many columns, by rows or columns, as wide as their tile."""
+    n, ld = of.columns, triton.cdiv(of.columns, rows.LEAF) * rows.LEAF
+    copy: dict[str, Any] = {"BR": tall.COPY_ROWS, "BC": tall.COPY_COLUMNS, "ld": ld}
+    for stacked, more in ((True, {}), (False, {"a_column": 1}), (False, {"a_row": 1})):
+        name = f"tall copy {n} {'stacked' if stacked else next(iter(more))}"
+        yield Kernel(name, tall_kernels.qrprof_copy_tall, {**copy, **more, "STACKED": stacked}, tall.COPY_WARPS)
+    product: dict[str, Any] = {"N": tall.side(n), "W": ld, "n": n, "ld": ld, "PRECISION": of.precision}
+    for last in (False, True):
+        constants = {**product, "BR": of.tile, "SIGNED": last, "q_row" if last else "q_column": 1}
+        yield Kernel(f"tall orgqr {n}{' last' * last}", tall_kernels.qrprof_orgqr_tall, constants, of.warps)
+    yield Kernel(f"tall signs {n}", tall_kernels.qrprof_orgqr_signs, product, tall.SIGN_WARPS)
 
 
 def updating(name: str, of: Tiles, width: int, kernel: Any, *, halved: bool, part: int = 0) -> Kernel:

@@ -23,24 +23,29 @@ EPS = torch.finfo(torch.float32).eps
 EXACT = Tiles(columns=16, block_rows=16, warps=4, stages=1, precision="ieee")
 
 
-def blocks(width: int, tiles: Tiles, programs: int = 1) -> Config:
+def blocks(width: int, tiles: Tiles, programs: int = 1, by_leaves: int = 0) -> Config:
     leaves = tuple(Leaf(rows, warps=4, paired=False) for rows in (32, 128))
-    blocked = (
-        Blocked(1 << 30, width, programs, 3, inner=tiles, gram=tiles, join=4, outer=tiles, ahead=0, applied=EXACT),
-    )
-    return Config(small=(), rows=(), leaves=leaves, blocked=blocked)
+    wide = Blocked(
+        1 << 30, width, programs, 3, inner=tiles, gram=tiles, join=4, outer=tiles, ahead=0,
+        by_leaves=by_leaves, leaf=tiles, applied=EXACT,
+    )  # fmt: skip
+    return Config(small=(), rows=(), leaves=leaves, blocked=(wide,))
 
 
 # Block columns and tiles are small, so that small matrices have several of each.
 TINY = blocks(32, EXACT)
 SHARED = blocks(16, EXACT, programs=12)  # programs share the rows of a tile
 HALVED = blocks(32, replace(EXACT, precision="fp16x3"))
+LEAVES = blocks(32, replace(EXACT, precision="fp16x3"), by_leaves=1 << 30)
+LATER = blocks(32, EXACT, programs=12, by_leaves=2 * 50 * 50)  # from the block column on that leaves so much of two
 WHOLE = Config(small=(Small(128, 64, 4, paired=False),), rows=(), leaves=(), blocked=())
 # Each path with shapes it serves: one leaf, several leaves, several block columns, partial ones; square, tall, wide.
 PATHS = [
     *[(TINY, m, n) for m, n in ((1, 1), (31, 31), (48, 48), (100, 100), (70, 33), (33, 70))],
     *[(SHARED, m, n) for m, n in ((90, 20), (70, 70), (20, 41))],
     *[(HALVED, m, n) for m, n in ((70, 70), (20, 41))],
+    *[(LEAVES, m, n) for m, n in ((31, 31), (70, 70), (20, 41), (70, 33))],
+    *[(LATER, m, n) for m, n in ((100, 100), (70, 90))],
     *[(WHOLE, m, n) for m, n in ((1, 1), (31, 31), (128, 40), (20, 64), (1, 7), (7, 1))],
 ]
 FEW = [(SHARED, 36, 36), (WHOLE, 20, 20)]
@@ -205,6 +210,14 @@ def test_orgqr_is_torchs(m: int, n: int, kept: bool) -> None:
     whole = q if k == m else form.orgqr(done, m, TINY)
     close(whole[..., :k], stock)
     close(whole.mT @ whole, torch.eye(m).expand(2, m, m), times=2)
+
+
+@pytest.mark.parametrize(("config", "m", "n"), [(LEAVES, 70, 33), (LATER, 100, 100)])
+def test_orgqr_has_t_of_leaves_that_were_applied_one_by_one(config: Config, m: int, n: int) -> None:
+    a = randn(2, m, n)
+    q = form.orgqr(blocked.factor(a, config), n, config)
+    close(q, torch.linalg.qr(a)[0], times=8)
+    close(q.mT @ q, torch.eye(n).expand(2, n, n), times=2)
 
 
 def test_orgqr_with_a_tau_of_zero_and_more_columns_than_reflectors() -> None:

@@ -3,6 +3,7 @@
 The work matrices are row-major, (batch, m, ld), with columns padded to a multiple of PADDED.
 """
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from functools import partial
@@ -68,7 +69,7 @@ def geqrf(a: torch.Tensor, config: Config | None = None) -> tuple[torch.Tensor, 
     elif small := small_of(config, m, n):
         h, tau = factor_small(flat, small)
     else:
-        done = factor(flat, config)
+        done = factor(flat, config, with_t=False)
         h, tau = finish(done, m, upper=False), done.tau
     return batched(h, a.shape[:-2]), tau.view(*a.shape[:-2], k)
 
@@ -84,8 +85,10 @@ def factor_small(a: torch.Tensor, config: Small) -> tuple[torch.Tensor, torch.Te
     return h, tau
 
 
-def factor(a: torch.Tensor, config: Config, stamps: list[torch.Tensor] | None = None) -> Factored:
-    """geqrf of (batch, m, n), not empty, left in work matrices with T for whoever forms or applies Q.
+def factor(
+    a: torch.Tensor, config: Config, stamps: list[torch.Tensor] | None = None, *, with_t: bool = True
+) -> Factored:
+    """geqrf of (batch, m, n), not empty, left in work matrices, `with_t` for whoever forms or applies Q.
 
     `stamps` takes the clocks of the CUDA leaf kernel's PROFILE variant, a tensor a launch.
     """
@@ -93,16 +96,31 @@ def factor(a: torch.Tensor, config: Config, stamps: list[torch.Tensor] | None = 
     blocked = blocked_of(config, min(m, n))
     done = unfactored(a, blocked.width)
     ahead = Ahead(a.device, wanted=batch <= blocked.ahead)
-    for block in range(done.t.shape[1]):
+    size, blocks = leaf_size(a.device), done.t.shape[1]
+    large = next((block for block in range(blocks) if left_of(done, block) <= blocked.by_leaves), blocks)
+    for block in range(large):
         end = factor_block(done, config, blocked, block, stamps)
         halves = halves_of(done, block, blocked.outer) if end < n else None
-        make_t(done, blocked, block, 1, halves, of=LEAF if rows.usable(a.device) else SIDE)
+        make_t(done, blocked, block, 1, halves, of=size)
         if end < n:
             v = with_y(halves, done.t[:, block], transpose=True)
             run = partial(update, qrprof_larfb_update, done, blocked.outer, blocked, block, done.work, v)
             ahead.update(run, (end, min(end + blocked.width, n), n), v)
+    for leaf in range(large * blocked.width, min(m, n), size):
+        one, end = factored_leaf(done, config, leaf, stamps), leaf + size
+        if end < n:
+            run = partial(update, qrprof_larfb_update, one, blocked.leaf, blocked, leaf // size, done.work, None)
+            ahead.update(run, (end, min(end + size, n), n), one.t)
     ahead.join()
+    if with_t and large < blocks:
+        make_t(done, blocked, large, blocks - large, None, of=size)
     return done
+
+
+def left_of(done: Factored, block: int) -> int:
+    """Elements of all matrices from a block column's first row and column on."""
+    start = block * done.width
+    return done.work.shape[0] * (done.work.shape[1] - start) * (done.n - start)
 
 
 def unfactored(a: torch.Tensor, width: int) -> Factored:
@@ -141,26 +159,35 @@ def factor_block(
     done: Factored, config: Config, blocked: Blocked, block: int, stamps: list[torch.Tensor] | None
 ) -> int:
     """Factor one block column, leaf by leaf, with T of the leaves on the diagonal of its own; the column it ends at."""
-    work, tau, width = done.work, done.tau, done.width
-    batch, m, ld = work.shape
-    k, start = tau.shape[1], block * width
-    cuda = rows.usable(work.device)
-    size = LEAF if cuda else SIDE
-    end = start + triton.cdiv(min(width, k - start), size) * size
+    start, size = block * done.width, leaf_size(done.work.device)
+    end = start + triton.cdiv(min(done.width, done.tau.shape[1] - start), size) * size
     for leaf in range(start, end, size):
-        t = done.t[:, block, leaf - start :, leaf - start :]
-        if cuda:
-            rows.factor_leaf(work, tau, t, leaf, rows_of(config, batch, m - leaf), stamps)
-        else:
-            of = leaf_of(config, m - leaf)
-            qrprof_geqr2_larft_leaf[(batch,)](
-                work, tau, t, m, ld, k, leaf // size, t.stride(0),
-                BM=of.rows, W=width, PRECISION=exact(blocked.inner), PAIRED=of.paired, num_warps=of.warps,
-            )  # fmt: skip
+        one = factored_leaf(done, config, leaf, stamps)
         if leaf + size < end:
-            one = replace(done, t=t[:, None, :size], width=size)
-            update(qrprof_larfb_update, one, blocked.inner, blocked, leaf // size, work, None, leaf + size, end)
+            at = leaf // size
+            update(qrprof_larfb_update, one, blocked.inner, blocked, at, done.work, None, leaf + size, end)
     return int(end)
+
+
+def factored_leaf(done: Factored, config: Config, leaf: int, stamps: list[torch.Tensor] | None) -> Factored:
+    """Factor the leaf that begins at a column, with its T on the diagonal of its block column's; what applies it."""
+    batch, m, ld = done.work.shape
+    block, within = divmod(leaf, done.width)
+    t, size = done.t[:, block, within:, within:], leaf_size(done.work.device)
+    if size == LEAF:
+        rows.factor_leaf(done.work, done.tau, t, leaf, rows_of(config, batch, m - leaf), stamps)
+    else:
+        of = leaf_of(config, m - leaf)
+        inner = blocked_of(config, done.tau.shape[1]).inner
+        qrprof_geqr2_larft_leaf[(batch,)](
+            done.work, done.tau, t, m, ld, done.tau.shape[1], leaf // size, t.stride(0),
+            BM=of.rows, W=done.width, PRECISION=exact(inner), PAIRED=of.paired, num_warps=of.warps,
+        )  # fmt: skip
+    return replace(done, t=t[:, None, :size], width=size)
+
+
+def leaf_size(device: torch.device) -> int:
+    return LEAF if rows.usable(device) else SIDE
 
 
 def halves_of(done: Factored, block: int, config: Tiles) -> Halves | None:
@@ -243,6 +270,7 @@ def exact(tiles: Tiles) -> str:
     return "tf32x3" if tiles.precision == "fp16x3" else tiles.precision
 
 
+@functools.lru_cache
 def config_of(device: torch.device) -> Config:
     return CONFIGS.get(torch.cuda.get_device_capability(device), DEFAULT) if device.type == "cuda" else DEFAULT
 

@@ -56,6 +56,8 @@ class Blocked:
     join: int  # warps of the program that makes T of it
     outer: Tiles  # update of the columns after a block column
     ahead: int  # up to so many matrices leave room beside their leaves for the update before
+    by_leaves: int  # with up to so many elements left, a leaf is applied to all columns after it at once
+    leaf: Tiles  # that update
     applied: Tiles  # with a caller's reflectors or matrix, which are of any size: no float16
 
 
@@ -71,13 +73,26 @@ class Small:
 
 @dataclass(frozen=True)
 class Whole:
-    """geqrf in one launch, of up to `rows` rows: `cluster` blocks a matrix, with `slots` groups of 16 rows a warp."""
+    """geqrf or qr in one launch, of up to `rows` rows: `cluster` blocks a matrix, `slots` groups of 16 rows a warp."""
 
     rows: int
-    filled: float  # of the matrices that the device has room for at a time, at least such a share is there
+    filled: float  # of the matrices that the device has room for at a time, at least such a share is there for geqrf
+    forming: float  # and for qr
     warps: int
     slots: int
     cluster: int
+
+
+@dataclass(frozen=True)
+class Tall:
+    """linalg.qr of up to `columns` columns in a tree of blocks."""
+
+    columns: int
+    rows: int  # of a block, at most, and at least twice as many as columns
+    top: int  # with up to so many left, one block holds them
+    tile: int  # rows of Q that a program forms
+    warps: int
+    precision: Precision
 
 
 @dataclass(frozen=True)
@@ -87,9 +102,11 @@ class Config:
     leaves: tuple[Leaf, ...]  # by rising rows
     blocked: tuple[Blocked, ...]  # by rising columns; the last one is open to any number
     whole: tuple[Whole, ...] = ()  # by rising rows
+    tall: tuple[Tall, ...] = ()  # by rising columns
 
 
 INNER: Final = Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3")
+NARROW: Final = replace(INNER, columns=32, block_rows=32)
 APPLIED: Final = Tiles(columns=64, block_rows=32, warps=8, stages=2, precision="tf32x3")
 WIDE: Final = Blocked(
     columns=MOST,
@@ -101,6 +118,8 @@ WIDE: Final = Blocked(
     join=4,
     outer=Tiles(columns=64, block_rows=32, warps=4, stages=3, precision="fp16x3"),
     ahead=66,
+    by_leaves=1 << 22,
+    leaf=NARROW,
     applied=APPLIED,
 )
 SM90: Final = Config(
@@ -115,11 +134,10 @@ SM90: Final = Config(
         Rows(rows=64, batch=MOST, each=1, threads=64, cluster=1),
         Rows(rows=128, batch=MOST, each=1, threads=128, cluster=1),
         Rows(rows=256, batch=MOST, each=1, threads=256, cluster=1),
-        Rows(rows=512, batch=66, each=1, threads=256, cluster=2),
         Rows(rows=512, batch=MOST, each=2, threads=256, cluster=1),
-        Rows(rows=1024, batch=33, each=1, threads=256, cluster=4),
+        Rows(rows=1024, batch=33, each=1, threads=128, cluster=8),
         Rows(rows=1024, batch=MOST, each=2, threads=256, cluster=2),
-        Rows(rows=2048, batch=MOST, each=1, threads=256, cluster=8),
+        Rows(rows=2048, batch=MOST, each=2, threads=128, cluster=8),
         Rows(rows=4096, batch=MOST, each=2, threads=256, cluster=8),
         Rows(rows=8192, batch=MOST, each=4, threads=256, cluster=8),
     ),
@@ -140,18 +158,25 @@ SM90: Final = Config(
             join=4,
             outer=Tiles(columns=64, block_rows=64, warps=4, stages=2, precision="fp16x3"),
             ahead=66,
+            by_leaves=1 << 22,
+            leaf=NARROW,
             applied=APPLIED,
         ),
         replace(WIDE, columns=1024),
         replace(WIDE, inner=replace(INNER, columns=32)),
     ),
     whole=(
-        Whole(rows=128, filled=0.0, warps=4, slots=2, cluster=1),
-        Whole(rows=192, filled=0.0, warps=6, slots=2, cluster=1),
-        Whole(rows=256, filled=0.3, warps=8, slots=2, cluster=1),
-        Whole(rows=384, filled=0.3, warps=12, slots=2, cluster=1),
-        Whole(rows=512, filled=0.9, warps=8, slots=4, cluster=1),
-        Whole(rows=1024, filled=0.9, warps=8, slots=4, cluster=2),
+        Whole(rows=128, filled=0.0, forming=0.0, warps=4, slots=2, cluster=1),
+        Whole(rows=192, filled=0.0, forming=0.0, warps=6, slots=2, cluster=1),
+        Whole(rows=256, filled=0.0, forming=0.0, warps=8, slots=2, cluster=1),
+        Whole(rows=384, filled=0.0, forming=0.1, warps=12, slots=2, cluster=1),
+        Whole(rows=512, filled=0.1, forming=0.25, warps=8, slots=4, cluster=1),
+        Whole(rows=1024, filled=0.33, forming=0.5, warps=8, slots=4, cluster=2),
+    ),
+    tall=(
+        Tall(columns=16, rows=512, top=2048, tile=256, warps=4, precision="tf32x3"),
+        Tall(columns=32, rows=1024, top=2048, tile=128, warps=4, precision="tf32x3"),
+        Tall(columns=64, rows=1024, top=2048, tile=128, warps=8, precision="tf32x3"),
     ),
 )
 CONFIGS: Final = {(9, 0): SM90}  # by compute capability

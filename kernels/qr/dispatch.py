@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Lane = Literal["torch", "cpu-batched", "cuda-blocked", "triton-small", "triton-blocked"]
+Lane = Literal["torch", "cpu-batched", "cuda-blocked", "cuda-tall", "triton-small", "triton-blocked"]
 
 MOST: Final = 2**31 - 1
 # Work of a call is batch * (m n min(m, n) + A_MATRIX) for factoring and again for forming Q; a matrix costs that much.
@@ -44,6 +44,8 @@ RULES: Final = (
     Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (1, 4096), (1, MOST), ops=("linalg_qr",)),
     Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (16, 2048), (16, MOST), ops=("linalg_householder_product",)),
     Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (64, 1024), (64, MOST), ops=("ormqr",)),
+    # Few columns of more rows than one leaf should hold, in a tree of blocks. All of Q, m x m, stays torch's (`lanes`).
+    Rule("cuda-tall", "cuda", ("float32",), (1, 8), (4097, 1 << 22), (1, 64), ops=("linalg_qr",)),
     # Without a CUDA compiler, one program factors a leaf of a matrix: with few of them, the vendor's way of using the
     # whole GPU for one wins.
     Rule("triton-small", "cuda", ("float32",), (2, MOST), (1, 128), (1, 64)),

@@ -12,7 +12,8 @@ from qrprof.kernels.qr import cpu
 from qrprof.kernels.qr.dispatch import Lane, lane
 
 ALL: Final = get_args(Lane)
-GPU: frozenset[Lane] = frozenset({"cuda-blocked", "triton-small", "triton-blocked"})
+MODES: Final = ("reduced", "complete", "r")
+GPU: frozenset[Lane] = frozenset({"cuda-blocked", "cuda-tall", "triton-small", "triton-blocked"})
 
 
 def lane_of(op: str, matrices: Tensor) -> Lane:
@@ -31,13 +32,19 @@ def lane_of_shape(op: str, device: torch.device, dtype: torch.dtype, shape: torc
     return lane(op, device.type, str(dtype).removeprefix("torch."), math.prod(batch), m, n, without)
 
 
+def lane_of_qr(A: Tensor, mode: str) -> Lane:
+    """The lane of linalg.qr. All of Q of a tall matrix is torch's: it is m x m."""
+    found = lane_of("linalg_qr", A) if mode in MODES else "torch"
+    return "torch" if found == "cuda-tall" and mode == "complete" else found
+
+
 def usable(found: Lane, device: torch.device) -> bool:
     """Whether this machine has the lane. The device's index counts: a machine may have GPUs of several kinds."""
     if found in ("torch", "cpu-batched"):
         return found == "torch" or cpu.available()
     if find_spec("triton") is None or torch.version.hip:
         return False
-    if found != "cuda-blocked":
+    if found in ("triton-small", "triton-blocked"):
         return True
     from qrprof.kernels.qr import rows
 
@@ -83,7 +90,7 @@ def ormqr(H: Tensor, tau: Tensor, C: Tensor, *, left: bool, transpose: bool) -> 
 
 
 def qr(A: Tensor, mode: str) -> tuple[Tensor, Tensor]:
-    found = lane_of("linalg_qr", A) if mode in ("reduced", "complete", "r") else "torch"
+    found = lane_of_qr(A, mode)
     if found == "cpu-batched":
         return cpu.qr(A, mode)
     if found in GPU:

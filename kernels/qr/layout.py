@@ -6,8 +6,9 @@ from torch import Tensor
 
 
 def column_major(like: Tensor, batch: int, m: int, n: int) -> Tensor:
-    """An empty (batch, m, n) of the dtype and device of `like`."""
-    return like.new_empty(batch, n, m).mT
+    """An empty (batch, m, n) of the dtype and device of `like`, with torch's strides."""
+    column = max(m, 1)
+    return like.new_empty_strided((batch, m, n), (column * max(n, 1), 1, column))
 
 
 def batched(flat: Tensor, batch: Sequence[int]) -> Tensor:

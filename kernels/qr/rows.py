@@ -1,7 +1,8 @@
 """The leaf kernel of rows.cu: compiled by NVRTC, once a device and setting, and launched beside the Triton kernels."""
 
 import functools
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import torch
 
@@ -12,17 +13,20 @@ from qrprof.kernels.qr.source import source
 LEAF: Final = 32  # as in rows.cu
 NAME: Final = "qrprof_geqr2_larft_rows"
 LEAST_CAPABILITY: Final = (9, 0)  # clusters of blocks
+TRIED: Final[dict[torch.device, bool]] = {}  # whether this torch compiles CUDA C++ for it
 
 
 def usable(device: torch.device) -> bool:
     """Whether this torch compiles CUDA C++ for this device."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
-        return False
-    # A module that is loaded for a try would end a capture.
-    return torch.cuda.is_current_stream_capturing() or compiles(device)
+    if device not in TRIED:
+        able = device.type == "cuda" and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+        # A module that is loaded for a try would end a capture.
+        if able and torch.cuda.is_current_stream_capturing():
+            return True
+        TRIED[device] = able and compiles(device)
+    return TRIED[device]
 
 
-@functools.lru_cache
 def compiles(device: torch.device) -> bool:
     try:
         kernel(DEFAULT.rows[0], device, profiled=False)
@@ -32,7 +36,7 @@ def compiles(device: torch.device) -> bool:
 
 
 @functools.lru_cache
-def kernel(config: Rows, device: torch.device, *, profiled: bool) -> Any:
+def kernel(config: Rows, device: torch.device, *, profiled: bool) -> Callable[..., None]:
     return compiled(source("rows.cu"), NAME, macros_of(config), device, *["PROFILE"] * profiled)
 
 

@@ -7,8 +7,6 @@ from torch import Tensor
 from qrprof.kernels.guard import Swap
 from qrprof.kernels.qr import lanes, postcheck, stock
 
-MODES = ("reduced", "complete", "r")
-
 
 def decline(op: str, A: Tensor) -> str:
     """Why the stock kernel serves this call: "" if it does not."""
@@ -16,7 +14,9 @@ def decline(op: str, A: Tensor) -> str:
 
 
 def decline_qr(A: Tensor, mode: str = "reduced") -> str:
-    return decline("linalg_qr", A) if mode in MODES else "mode"
+    if mode not in lanes.MODES or lanes.lane_of_qr(A, mode) != lanes.lane_of("linalg_qr", A):
+        return "mode"
+    return decline("linalg_qr", A)
 
 
 def decline_geqrf(A: Tensor) -> str:

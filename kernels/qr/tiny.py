@@ -1,7 +1,8 @@
 """geqrf of matrices of up to SIDE x SIDE in one launch, a warp each (tiny.cu)."""
 
 import functools
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import torch
 
@@ -22,5 +23,5 @@ def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @functools.lru_cache
-def kernel(device: torch.device) -> Any:
+def kernel(device: torch.device) -> Callable[..., None]:
     return compiled(source("tiny.cu"), NAME, {}, device)

@@ -1,4 +1,5 @@
-// Columns of a panel take the reflectors of a leaf (larfb): C^T becomes C^T - (C^T V T) V^T, in halves.
+// Columns of a panel take the reflectors of a leaf (larfb), in halves. With TRANSPOSE they are multiplied by the block
+// reflector's transpose, as A is by Q^T: C^T becomes C^T - (C^T V T) V^T; else by itself, as Q is made, with T^T.
 
 // C^T V of two tiles of 16 columns, from `tile` on, over the warp's rows.
 __device__ __forceinline__ void make_sums(float (&w)[2][4][4], const Panel &c, int tile, const Place &at,
@@ -77,23 +78,50 @@ __device__ __forceinline__ void add_all(float (&sum)[4][4], Shared &shared, cons
 #endif
 }
 
-// (C^T V) T of the warp's tile to shared.w.
-__device__ __forceinline__ void times_t(const float (&sum)[4][4], Shared &shared, const Place &at, const Row *t) {
-    float done[4][4];
-#pragma unroll
-    for (int q = 0; q < 4; q++) done[q][0] = done[q][1] = done[q][2] = done[q][3] = 0.0f;
+// T is upper triangular: products with its zeros are left out.
+__device__ __forceinline__ void add_times_t(float (&done)[4][4], const float (&sum)[4][4], const Row *t, int lane) {
 #pragma unroll
     for (int kk = 0; kk < 2; kk++) {
         unsigned high[2][4], low[2][4], s_high[4], s_low[4];
-        by_rows(high, low, t + 16 * kk, at.lane);
+        by_rows(high, low, t + 16 * kk, lane);
         split_tiles(sum[2 * kk], sum[2 * kk + 1], s_high, s_low);
 #pragma unroll
-        for (int q = 2 * kk; q < 4; q++) { // T is upper triangular
+        for (int q = 2 * kk; q < 4; q++) {
             mma(done[q], s_low, high[q / 2][q % 2 * 2], high[q / 2][q % 2 * 2 + 1]);
             mma(done[q], s_high, low[q / 2][q % 2 * 2], low[q / 2][q % 2 * 2 + 1]);
             mma(done[q], s_high, high[q / 2][q % 2 * 2], high[q / 2][q % 2 * 2 + 1]);
         }
     }
+}
+
+__device__ __forceinline__ void add_times_t_transposed(float (&done)[4][4], const float (&sum)[4][4], const Row *t,
+                                                       int lane) {
+    unsigned s_high[2][4], s_low[2][4];
+#pragma unroll
+    for (int kk = 0; kk < 2; kk++) split_tiles(sum[2 * kk], sum[2 * kk + 1], s_high[kk], s_low[kk]);
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        unsigned high[4], low[4];
+        by_columns(high, low, t + 8 * q, lane);
+#pragma unroll
+        for (int kk = q / 2; kk < 2; kk++) {
+            mma(done[q], s_low[kk], high[2 * kk], high[2 * kk + 1]);
+            mma(done[q], s_high[kk], low[2 * kk], low[2 * kk + 1]);
+            mma(done[q], s_high[kk], high[2 * kk], high[2 * kk + 1]);
+        }
+    }
+}
+
+// (C^T V) T, or (C^T V) T^T, of the warp's tile to shared.w.
+template <bool TRANSPOSE>
+__device__ __forceinline__ void times_t(const float (&sum)[4][4], Shared &shared, const Place &at, const Row *t) {
+    float done[4][4];
+#pragma unroll
+    for (int q = 0; q < 4; q++) done[q][0] = done[q][1] = done[q][2] = done[q][3] = 0.0f;
+    if (TRANSPOSE)
+        add_times_t(done, sum, t, at.lane);
+    else
+        add_times_t_transposed(done, sum, t, at.lane);
 #pragma unroll
     for (int kk = 0; kk < 2; kk++) {
         unsigned high[4], low[4];
@@ -103,7 +131,7 @@ __device__ __forceinline__ void times_t(const float (&sum)[4][4], Shared &shared
     }
 }
 
-// Two tiles of columns less (C^T V T) V^T. `both` is the first one's place in shared.w, `tile` in the panel.
+// Two tiles of columns less that times V^T. `both` is the first one's place in shared.w, `tile` in the panel.
 __device__ __forceinline__ void subtract(Panel &c, int tile, int both, const Shared &shared, const Place &at,
                                          const Reflectors &of, int first) {
     unsigned high[2][2][4], low[2][2][4];
@@ -141,9 +169,10 @@ __device__ __forceinline__ void subtract(Panel &c, int tile, int both, const Sha
 // Columns 16 FIRST .. + 16 COUNT of the panel take the reflectors of a leaf. All threads; the reflectors of `next`, if
 // any, are on their way to the other place from where all are done with what was there. Two tiles of columns at a time:
 // that many sums and operands fit beside the panel.
-template <int FIRST, int COUNT>
+template <int FIRST, int COUNT, bool TRANSPOSE>
 __device__ __forceinline__ void apply(Panel &c, Shared &shared, Place &at, const Reflectors &of, int leaf,
                                       const char *scratch, int next) {
+    if (FORM) asm volatile("" : "+r"(at.lane)); // seems another now: no register keeps what was made of it before
     const int first = at.first_group(leaf);
 #pragma unroll
     for (int both = 0; both < COUNT; both += 2) {
@@ -159,7 +188,7 @@ __device__ __forceinline__ void apply(Panel &c, Shared &shared, Place &at, const
     if (at.warp < COUNT) {
         float sum[4][4];
         add_all(sum, shared, at);
-        times_t(sum, shared, at, of.t);
+        times_t<TRANSPOSE>(sum, shared, at, of.t);
     }
     at.exchanges++;
     __syncthreads();

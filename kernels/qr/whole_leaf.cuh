@@ -206,36 +206,50 @@ __device__ __forceinline__ void keep_v(Reflectors &to, const Panel &c, const Pla
     }
 }
 
-// The leaf's own rows to H.
-__device__ __forceinline__ void store_top(float *h_of, const Steps &steps, const int *exponents, const Place &at,
-                                          int leaf) {
+// The leaf's own rows to H, or R.
+__device__ __forceinline__ void store_top(const Result &result, const Steps &steps, const int *exponents,
+                                          const Place &at, int leaf) {
     for (int i = at.thread; i < LEAF * LEAF; i += THREADS) {
         const int j = i % LEAF, within = i / LEAF, row = LEAF * leaf + j, column = LEAF * leaf + within;
-        const float value = steps.top[j][within];
-        if (row < at.m && column < at.n)
-            h_of[(long long)column * at.m + row] = j > within ? value : times_power(value, -46 - exponents[within]);
+        const float value = steps.top[j][within], below = FORM ? 0.0f : value;
+        if (row < result.rows && column < result.columns)
+            result.to[(long long)column * result.rows + row] =
+                j > within ? below : times_power(value, -46 - exponents[within]);
     }
 }
 
-// The first LEAF columns of c, which are leaf number `leaf`, are factored, and go to H but for R of the rows above. To
-// shared.reflectors[0] and `scratch` come V and T where columns follow. All threads.
-__device__ __forceinline__ void factor(Panel &c, Shared &shared, const Place &at, float *h_of, float *tau_of, int leaf,
-                                       char *scratch) {
+// What R has below its diagonal, in a leaf's columns.
+__device__ __forceinline__ void fill_zeros(Panel &c) {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int slot = 0; slot < SLOTS; slot++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) c[i][slot][h][e] = 0.0f;
+}
+
+// The first LEAF columns of c, which are leaf number `leaf`, are factored, and go to H and tau, or R, but for the rows
+// above. To shared.reflectors[0] and `scratch` come V and T where other columns take them. All threads.
+__device__ __forceinline__ void factor(Panel &c, Shared &shared, const Place &at, const Result &result, float *tau_of,
+                                       int leaf, char *scratch) {
     const int first = at.first_group(leaf), below = at.first_group(leaf + 1);
     const int *exponents = shared.exponents + leaf % 2 * LEAF;
-    const bool needed = LEAF * (leaf + 1) < at.n;
+    const bool needed = FORM || LEAF * (leaf + 1) < at.n;
     Reflectors &to = shared.reflectors[0];
     scale_leaf(c, at, first);
     reflect(c, shared, at, leaf, first);
     if (at.warp == 0) {
-        if (at.rank == 0 && LEAF * leaf + at.lane < at.k)
+        if (!FORM && at.rank == 0 && LEAF * leaf + at.lane < at.k)
             tau_of[LEAF * leaf + at.lane] = ((const float *)shared.steps.gram[at.lane])[at.lane];
         if (needed) keep_t(to.t, shared.steps.gram, at.lane);
     }
     if (needed && at.warp == 1) keep_top(to, shared.steps, at, leaf);
-    if (at.rank == 0) store_top(h_of, shared.steps, exponents, at, leaf);
+    if (at.rank == 0) store_top(result, shared.steps, exponents, at, leaf);
     if (needed) keep_v(to, c, at, below);
-    store<false>(c, at, h_of, LEAF * leaf, exponents, below);
+    if (FORM) fill_zeros(c);
+    store<false>(c, at, result, LEAF * leaf, exponents, below);
     if (!needed) return;
     fence_async();
     __syncthreads();

@@ -85,11 +85,11 @@ __device__ __forceinline__ void begin_panel(Panel &c, Shared &shared, const Plac
     scale(c, shared.exponents, at.lane);
 }
 
-// The first LEAF columns of c, which are those from `column` on, to H: R of the groups before `end`, scaled back by
-// `exponents`, else V of those from `end` on. It is unrolled: with addresses that differ by constants it is short.
-template <bool R>
-__device__ __forceinline__ void store(const Panel &c, const Place &at, float *h_of, int column, const int *exponents,
-                                      int end) {
+// The first LEAF columns of c to those from `column` on of a result: the groups before `end`, SCALED back by
+// `exponents`, or as they are those from `end` on. It is unrolled: with addresses that differ by constants it is short.
+template <bool SCALED>
+__device__ __forceinline__ void store(const Panel &c, const Place &at, const Result &result, int column,
+                                      const int *exponents, int end) {
     float by[2][2][2];
     float *to[2][2];
     bool has[2][2];
@@ -99,14 +99,14 @@ __device__ __forceinline__ void store(const Panel &c, const Place &at, float *h_
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             const int within = 16 * i + 8 * e + at.lane / 4;
-            has[i][e] = column + within < at.n;
-            to[i][e] = h_of + (long long)(column + within) * at.m + top;
-            if (R) powers_of(-exponents[within], by[i][e]);
+            has[i][e] = column + within < result.columns;
+            to[i][e] = result.to + (long long)(column + within) * result.rows + top;
+            if (SCALED) powers_of(-exponents[within], by[i][e]);
         }
-    const bool even = at.m % 2 == 0;
+    const bool even = result.rows % 2 == 0;
 #pragma unroll
     for (int slot = 0; slot < SLOTS; slot++) {
-        if (R ? at.group(slot) >= end : at.group(slot) < end) continue;
+        if (SCALED ? at.group(slot) >= end : at.group(slot) < end) continue;
 #pragma unroll
         for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -116,13 +116,25 @@ __device__ __forceinline__ void store(const Panel &c, const Place &at, float *h_
                     const int down = DOWN * slot + 8 * h;
                     const float(&four)[4] = c[i][slot][h];
                     float2 two = make_float2(four[2 * e], four[2 * e + 1]);
-                    if (R) two.x = two.x * by[i][e][0] * by[i][e][1], two.y = two.y * by[i][e][0] * by[i][e][1];
+                    if (SCALED) two.x = two.x * by[i][e][0] * by[i][e][1], two.y = two.y * by[i][e][0] * by[i][e][1];
                     if (even) {
-                        if (has[i][e] && top + down < at.m) *(float2 *)(to[i][e] + down) = two;
+                        if (has[i][e] && top + down < result.rows) *(float2 *)(to[i][e] + down) = two;
                     } else {
-                        if (has[i][e] && top + down < at.m) to[i][e][down] = two.x;
-                        if (has[i][e] && top + down + 1 < at.m) to[i][e][down + 1] = two.y;
+                        if (has[i][e] && top + down < result.rows) to[i][e][down] = two.x;
+                        if (has[i][e] && top + down + 1 < result.rows) to[i][e][down + 1] = two.y;
                     }
                 }
     }
+}
+
+// A panel's second leaf takes the place of its first.
+__device__ __forceinline__ void move_second(Panel &c) {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int slot = 0; slot < SLOTS; slot++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) c[i][slot][h][e] = c[2 + i][slot][h][e];
 }

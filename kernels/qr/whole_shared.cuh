@@ -59,6 +59,11 @@ struct Place { // of a thread, and what it works on
 
 typedef float Panel[4][SLOTS][2][4]; // columns 16 i + .., group, its upper or lower 8 rows
 
+struct Result { // column-major
+    float *to;
+    int rows, columns;
+};
+
 // The reflectors of a leaf, from the rows of leaf `first` on, to the place that goes by its number. One thread.
 __device__ __forceinline__ void load(Shared &shared, Place &at, const char *scratch, int leaf, int first) {
     const int begin = at.first_group(first) * 16;
@@ -68,4 +73,9 @@ __device__ __forceinline__ void load(Shared &shared, Place &at, const char *scra
     barrier_expect(&shared.loaded[leaf & 1], sizeof to.t + bytes);
     bulk_load(to.t, from->t, sizeof to.t, &shared.loaded[leaf & 1]);
     if (bytes) bulk_load(to.v + begin, from->v + begin, bytes, &shared.loaded[leaf & 1]);
+}
+
+__device__ __forceinline__ void wait_for(Shared &shared, Place &at, int leaf) {
+    barrier_wait_here(&shared.loaded[leaf & 1], at.loads >> (leaf & 1) & 1);
+    at.loads ^= 1u << (leaf & 1);
 }

@@ -44,6 +44,7 @@ def settings(case: TaskCase) -> dict[str, object]:
         "INNER": tiles(blocked.inner),
         "GRAM": tiles(blocked.gram)[1:],
         "OUTER": tiles(blocked.outer),
+        "BY_LEAVES": blocked.by_leaves,
     }
 
 

@@ -21,7 +21,7 @@ TUNABLES = {
     "WIDTH": (32, 64, 128),
     "LEAF_256": ((1, 256, 1), (2, 128, 1), (4, 64, 1)),
     "LEAF_512": ((1, 256, 2), (2, 256, 1), (4, 128, 1)),
-    "LEAF_1024": ((1, 256, 4), (2, 256, 2), (4, 128, 2)),
+    "LEAF_1024": ((1, 128, 8), (1, 256, 4), (2, 256, 2), (4, 128, 2)),
     "LEAF_2048": ((1, 256, 8), (2, 128, 8), (4, 128, 4), (4, 256, 2)),
     "LEAF_4096": ((2, 256, 8), (4, 128, 8), (4, 256, 4)),
     "INNER": ((64, 64, 4, 2), (32, 64, 4, 2), (32, 32, 2, 2)),
@@ -30,6 +30,7 @@ TUNABLES = {
     "PRECISION": ("fp16x3", "tf32x3"),
     "SPLITS": (1, 16),
     "AHEAD": (0, 66),
+    "BY_LEAVES": (0, 4194304, 16777216),
 }
 SMALL_WARPS = (1, 2, 4, 4, 8)  # of the program of one matrix up to 32 x 32, 64 x 32, 64 x 64, 128 x 32, 128 x 64
 WIDTH = 64  # of a block column
@@ -44,6 +45,7 @@ OUTER = (64, 64, 4, 2)  # update of the columns after a block column
 PRECISION = "fp16x3"  # of those products; float32 itself ("ieee") is far slower, to compile too
 SPLITS = 16  # programs that share the rows of a tile, at most, where there are few matrices
 AHEAD = 66  # matrices, up to which the update goes on beside the next leaves
+BY_LEAVES = 4194304  # elements left, of all matrices, up to which each leaf is applied to all columns after it
 GRAPHS = True  # launch a call as one CUDA graph, from the second of its shape on
 KERNELS = ("qrprof_copy_prepare", "qrprof_geqr2_small")
 ROWS_CU: Final = ""
@@ -85,6 +87,8 @@ CONFIG: Final = Config(
             join=4,
             outer=tiles(OUTER),
             ahead=AHEAD,
+            by_leaves=BY_LEAVES,
+            leaf=tiles(INNER),
             applied=tiles(OUTER),
         ),
     ),
@@ -97,6 +101,10 @@ def config_of(device: torch.device) -> Config:
 
 def source(name: str) -> str:
     return ROWS_CU
+
+
+def launcher(kernel: Callable[..., None], device: torch.device) -> Callable[..., None]:
+    return kernel
 
 
 def side_stream(device: torch.device, main: int) -> torch.cuda.Stream:
