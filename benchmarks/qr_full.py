@@ -3,7 +3,8 @@
 python benchmarks/qr_full.py --json FILE
 
 Times are those of `qrprof bench`: `device`, a CUDA graph of calls, and `call`, one eager call on an idle device.
-`of_geqrf` is what qr takes of our own geqrf's device time; geqrf of batches is in `qrprof bench`. Each op is checked in float64 on an input that is not timed.
+`of_geqrf` is what qr takes of our own geqrf's device time; geqrf of batches is in `qrprof bench`. Each op is checked in
+float64 on an input that is not timed.
 """
 
 import argparse
@@ -82,8 +83,8 @@ def main() -> None:
                 found["of_geqrf"] = found[OURS]["device"][0] / geqrf_ms
             about = f"  {found['of_geqrf']:.2f} of geqrf" if "of_geqrf" in found else ""
             print(f"{case.label:20} {op:5} {ours}  torch {stock}  {found['strict']}{about}", flush=True)
-        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-        options.json.write_text(json.dumps({**about, "ms": rows}, indent=1) + "\n")
+        machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+        options.json.write_text(json.dumps({**machine, "ms": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
