@@ -169,9 +169,9 @@ SM90: Final = Config(
         Whole(rows=128, filled=0.0, forming=0.0, warps=4, slots=2, cluster=1),
         Whole(rows=192, filled=0.0, forming=0.0, warps=6, slots=2, cluster=1),
         Whole(rows=256, filled=0.0, forming=0.0, warps=8, slots=2, cluster=1),
-        Whole(rows=384, filled=0.0, forming=0.1, warps=12, slots=2, cluster=1),
-        Whole(rows=512, filled=0.1, forming=0.25, warps=8, slots=4, cluster=1),
-        Whole(rows=1024, filled=0.33, forming=0.5, warps=8, slots=4, cluster=2),
+        Whole(rows=384, filled=0.0, forming=0.05, warps=12, slots=2, cluster=1),
+        Whole(rows=512, filled=0.1, forming=0.2, warps=8, slots=4, cluster=1),
+        Whole(rows=1024, filled=0.33, forming=0.4, warps=8, slots=4, cluster=2),
     ),
     tall=(
         Tall(columns=16, rows=512, top=2048, tile=256, warps=4, precision="tf32x3"),
