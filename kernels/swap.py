@@ -150,6 +150,14 @@ def report() -> list[Report]:
     return [*own, *(replace(guard.report(), name=name) for name, guard in adapted)]
 
 
+def hits() -> int:
+    """Calls that swaps and adapters have served since they were installed; waits for nothing, as `report` does."""
+    if _installed is None:
+        return 0
+    adapted = [guard for adapter in _installed.adapters.values() for guard in adapter.guards]
+    return sum(guard.counters.hits for guard in (*_installed.guards, *adapted))
+
+
 def loaded() -> Loaded:
     """What is installed, and what was refused."""
     return _installed.loaded if _installed else Loaded()

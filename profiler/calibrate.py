@@ -8,10 +8,10 @@ loses is found so that all pieces sum to T. Where the unprofiled step is the lon
 
 Nothing is calibrated (the partition is withheld) where busy time exceeds T by more than 2 %, or where the others
 together would shrink or grow by a factor outside 0.3..1.1. A device that waited for a slowed host alone does not wait
-in T at all: where the profiler's cost was gauged, and the host's in a step is what must go, they may shrink to nothing.
-A step that was recorded within 2 % of T is undisturbed:
-there that factor, a ratio of small differences, says nothing. On a device all its pieces take the factor T / recorded;
-on a CPU they do so where the other one is out of bounds.
+in T at all: where the profiler's cost was gauged, and the host's in a step is what must go, they may shrink to nothing;
+busy time of up to 2 % more than T then takes one factor. A step that was recorded within 2 % of T is undisturbed: there
+that factor, a ratio of small differences, says nothing. On a device all its pieces take the factor T / recorded; on a
+CPU they do so where the other one is out of bounds.
 """
 
 from collections import defaultdict
@@ -61,12 +61,15 @@ def calibrate(
         return uniform(recorded, step)
     sought = np.isnan(known)
     held, rest = float(known[~sought].sum()), float(recorded[sought].sum())
-    factor = (step - held) / rest if rest > 0 else float("inf")
     lowest = 0.0 if 0 < total - step <= gauged else LOWEST
+    left = step - held
+    if lowest == 0.0 and -TOLERANCE * step <= left < 0:  # busy all the time, give or take
+        left, known = 0.0, known * (step / held)
+    factor = left / rest if rest > 0 else float("inf")
     reason = refusal(step, total, held, (factor, lowest), on_device)
     if reason is None:
         ns = known.copy()
-        ns[sought] = fitted(recorded[sought], weight[sought], step - held)
+        ns[sought] = fitted(recorded[sought], weight[sought], left)
         return Calibration(ns, factor)
     return uniform(recorded, step) if undisturbed else Calibration(recorded, None, reason)
 

@@ -64,7 +64,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     made = Driver()
     made.contexts.current = CONTEXT
     monkeypatch.setattr(torch.cuda._utils, "_get_gpu_runtime_library", lambda: made)
-    monkeypatch.setattr(launch, "_get_gpu_runtime_library", lambda: made)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: DEVICE.index)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {DEVICE.index: STREAM}.__getitem__, raising=False)
     launch.driver.cache_clear()
     yield made
@@ -73,7 +73,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
 @pytest.fixture
 def kernel(driver: Driver) -> Callable[..., None]:
-    return launch.launcher(SimpleNamespace(func=ctypes.c_void_p(FUNCTION)), DEVICE)
+    return launch.launcher(SimpleNamespace(func=ctypes.c_void_p(FUNCTION)))
 
 
 def test_arguments_are_addresses_and_behind_them_eight_bytes_each() -> None:

@@ -72,6 +72,27 @@ def test_pieces_grow_by_one_factor(build: Any) -> None:
     assert found.factor == pytest.approx(1.08)
 
 
+@pytest.mark.parametrize(
+    ("busy", "gauged", "expected"),
+    [
+        (900, 400, [900, 100]),
+        (1000, 400, [1000, 0]),
+        (1010, 400, [1000, 0]),  # busy all the time, give or take
+        (1030, 400, None),
+        (900, 100, None),  # the profiler did not cost that much
+        (1010, 100, None),
+    ],
+)
+def test_idle_time_goes_where_the_gauged_cost_explains_it(
+    build: Any, busy: int, gauged: float, expected: list[float] | None
+) -> None:
+    """Of a recorded step of 1340 or less, an unprofiled one takes 1000."""
+    recorded, weight, known = np.array([busy, 340.0]), np.ones(2), np.array([busy, UNKNOWN])
+    found = calibrate(recorded, weight, known, build.run([1000]), True, gauged)
+    assert (found.withheld is None) == (expected is not None)
+    assert found.ns.tolist() == pytest.approx(expected or recorded.tolist())
+
+
 PIECES = st.lists(
     st.tuples(st.integers(1, 10**9), st.floats(0.01, 1.0), st.none() | st.floats(0.0, 1e9)), min_size=1, max_size=30
 )

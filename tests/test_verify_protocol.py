@@ -86,6 +86,14 @@ def test_steps_that_nothing_tells_apart_are_drawn_as_they_fall() -> None:
     assert found.speedup.mid == pytest.approx(36 / 27)
 
 
+def test_one_rare_step_is_as_unsure_as_before() -> None:
+    """A draw may be without it."""
+    steps = [1e6] * 9
+    stock, swapped = (leg(*steps, rare, served=(*[0] * 9, 102)) for rare in (9e6, 4.5e6))
+    found = gain([Round(stock, (swapped, swapped), stock)])
+    assert (found.speedup.low, found.speedup.mid) == pytest.approx((1, 18 / 13.5))
+
+
 def test_steps_of_kinds_of_their_own_are_drawn_together() -> None:
     assert periodic(tuple(range(20))).speedup.low == pytest.approx(1)
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qrprof.kernels.running import following, snapshot, training, watched
+from qrprof import kernels
+from qrprof.kernels import swap
+from qrprof.kernels.running import following, pace, snapshot, training, watched
 from qrprof.kernels.running.following import holders, names_of, watch_losses
 from qrprof.kernels.running.rounding import rounded
 from qrprof.kernels.running.training import guarded, most_resident
@@ -202,6 +204,21 @@ def test_records_are_read_as_they_were_written(tmp_path: Path, value: float) -> 
     watched.write(tmp_path / "timed.json", timed)
     assert repr(watched.read_trained(tmp_path / "trained.json")) == repr(made)  # nan is not equal to itself
     assert watched.read_timed(tmp_path / "timed.json") == timed
+
+
+def test_the_end_of_a_timed_step_waits_for_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What swaps served in it is counted without a report, which waits."""
+    monkeypatch.setattr(swap, "report", lambda: pytest.fail("a report in a timed step"))
+    seen, timing = pace.Seen(), pace.Pace(tmp_path / "timed.json", warmup=1, steps=3, traced=0, folder=None)
+    kernels.install()
+    try:
+        for calls in (1, 0, 2, 0):
+            for _ in range(calls):
+                torch.linalg.qr(torch.randn(40, 64, 64))
+            pace.step_ended("optimizer", seen, timing, lambda: None)
+    finally:
+        kernels.uninstall()
+    assert seen.served == [0, 2, 0]
 
 
 def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:

@@ -24,7 +24,7 @@ def compiled(
         made = torch.cuda._compile_kernel(text, kernel, nvcc_options=options(macros, *flags))
         if shared:
             made.set_shared_memory_config(shared)
-        return launcher(made, device)
+        return launcher(made)
 
 
 def options(macros: Mapping[str, int], *flags: str) -> list[str]:

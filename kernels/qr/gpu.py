@@ -92,7 +92,7 @@ def whole_of(device: torch.device, shape: torch.Size, mode: str) -> Whole | None
     *batch, m, n = shape
     if max(m, n) <= tiny.SIDE or (mode == "complete" and m > n):
         return None
-    return whole.setting(blocked.config_of(device), math.prod(batch), m, n, device, forms=True)
+    return whole.setting(blocked.config_of(device), math.prod(batch), m, n, device, forms=mode != "r")
 
 
 def qr_whole(A: Tensor, mode: str, config: Whole) -> tuple[Tensor, Tensor]:

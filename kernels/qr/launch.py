@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
-from torch.cuda._utils import _check_cuda, _get_gpu_runtime_library
 
 Argument = torch.Tensor | int
 Sides = tuple[int, int, int]
@@ -19,25 +18,26 @@ Sides = tuple[int, int, int]
 NO_CONTEXT: Final = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
-def launcher(kernel: Any, device: torch.device) -> Callable[..., None]:
-    """A kernel that torch has loaded for the device, which is the current one, to be called as the end of `launch`."""
+def launcher(kernel: Any) -> Callable[..., None]:
+    """A kernel that torch has loaded for the current device, to be called as the end of `launch`."""
     context = ctypes.c_void_p()
-    _check_cuda(driver().cuCtxGetCurrent(ctypes.byref(context)))
-    return functools.partial(launch, kernel.func, context, device.index)
+    check(driver().cuCtxGetCurrent(ctypes.byref(context)))
+    return functools.partial(launch, kernel, context, torch.cuda.current_device())
 
 
 def launch(
-    function: ctypes.c_void_p, context: ctypes.c_void_p, device: int,
+    kernel: Any, context: ctypes.c_void_p, device: int,
     grid: Sides, block: Sides, arguments: Sequence[Argument], shared: int = 0,
 ) -> None:  # fmt: skip
-    """Launch on the device's current stream. Raises RuntimeError with what CUDA says."""
+    """Launch torch's kernel on the device's current stream. Raises RuntimeError with what CUDA says."""
     stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(device))
-    cuda, given = driver(), packed(arguments)
+    cuda, function, given = driver(), kernel.func, packed(arguments)
     result = cuda.cuLaunchKernel(function, *grid, *block, shared, stream, given, None)
     if result == NO_CONTEXT:  # what torch did in this thread so far needed none
-        _check_cuda(cuda.cuCtxSetCurrent(context))
+        check(cuda.cuCtxSetCurrent(context))
         result = cuda.cuLaunchKernel(function, *grid, *block, shared, stream, given, None)
-    _check_cuda(result)
+    if result:
+        check(result)
 
 
 def packed(arguments: Sequence[Argument]) -> "ctypes.Array[ctypes.c_int64]":
@@ -56,4 +56,12 @@ def packed(arguments: Sequence[Argument]) -> "ctypes.Array[ctypes.c_int64]":
 @functools.cache
 def driver() -> Any:
     """The driver's library. Types of arguments are not declared: to check them takes longer than the call."""
+    from torch.cuda._utils import _get_gpu_runtime_library
+
     return _get_gpu_runtime_library()
+
+
+def check(result: int) -> None:
+    from torch.cuda._utils import _check_cuda
+
+    _check_cuda(result)

@@ -2,8 +2,8 @@
 
 Each returns a truth on the device of the inputs, so that nothing waits for a GPU. A result of non-finite input passes.
 The bounds are several times what `checks.strict` allows of a square matrix, since a call may be as small as one column;
-a product in TF32 exceeds them. Rounding of a sum grows with the root of its length: n is the root of the rows where
-these are so many, or the bounds of a million rows would hold anything.
+a product in TF32 exceeds them. n is the root of the rows where that is more than the columns, since rounding of a sum
+grows so, but no more than that of MOST_ROWS: taller matrices are factored in blocks.
 """
 
 import math
@@ -15,6 +15,7 @@ from qrprof.kernels.qr import stock
 
 COLUMN = 4.0  # n eps ||A_j||_1
 ORTHOGONAL = 20.0  # n eps
+MOST_ROWS = 4096
 FEWEST = 16  # for n: a few rows have a few roundings each
 
 
@@ -60,7 +61,7 @@ def one(matrices: Tensor, nth: int) -> Tensor:
 
 
 def rounding(dtype: torch.dtype, rows: int, columns: int) -> float:
-    return max(FEWEST, columns, math.isqrt(rows)) * torch.finfo(dtype).eps
+    return max(FEWEST, columns, math.isqrt(min(rows, MOST_ROWS))) * torch.finfo(dtype).eps
 
 
 def least(dtype: torch.dtype) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qrprof.kernels.running.training import ending, guarded, held, peak, swaps
+from qrprof.kernels.running.training import ending, guarded, held, hits, peak, swaps
 from qrprof.kernels.running.watched import Timed
 from qrprof.profiler.recording import boundaries, clock, runrecord, window
 from qrprof.profiler.recording.clock import Stamp
@@ -71,7 +71,7 @@ def install(settings: dict[str, Any]) -> None:
 def step_ended(source: str, seen: Seen, pace: Pace, end: Callable[[], None]) -> None:
     seen.source = source
     ended, before = clock.stamp(), seen.hits
-    seen.hits = swaps().hits
+    seen.hits = hits()
     if seen.begin is not None:
         seen.stretches.append((seen.begin, ended))
         seen.memory.append(held())

@@ -81,6 +81,13 @@ def guarded(file: Path, work: Callable[[], None]) -> None:
         leave(1)
 
 
+def hits() -> int:
+    """Calls that swaps have served so far. Between two steps nothing may wait for the device."""
+    from qrprof.kernels import swap
+
+    return swap.hits()
+
+
 def swaps() -> Swaps:
     """What became of this process's swaps."""
     from qrprof.kernels import swap

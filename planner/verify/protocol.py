@@ -56,7 +56,7 @@ def gain_of(rounds: Sequence[Round]) -> Gain | None:
     if steps < FEWEST:
         return None
     stock, swapped = (times([getattr(one, side) for one in rounds], steps) for side in ("stock", "swapped"))
-    kinds = kinds_of(rounds[0].swapped[0].served[:steps])
+    kinds = kinds_of(np.median([leg.served[:steps] for one in rounds for leg in one.swapped], axis=0).tolist())
     return Gain(
         stock_ns=float(np.median(stock.reshape(-1, steps), axis=0).mean()),
         swapped_ns=float(np.median(swapped.reshape(-1, steps), axis=0).mean()),
@@ -67,13 +67,18 @@ def gain_of(rounds: Sequence[Round]) -> Gain | None:
     )
 
 
-def kinds_of(served: Sequence[int]) -> list[Ints]:
-    """The places of the steps of each kind; those that are the only one of theirs are together."""
-    places: dict[int, list[int]] = {}
+def kinds_of(served: Sequence[float]) -> list[Ints]:
+    """The places of the steps of each kind; those that are the only one of theirs are together.
+
+    A single one of that sort goes with the most frequent kind: drawn each time, it would be as sure as nothing is.
+    """
+    places: dict[float, list[int]] = {}
     for place, calls in enumerate(served):
         places.setdefault(calls, []).append(place)
-    several = [found for found in places.values() if len(found) > 1]
+    several = sorted((found for found in places.values() if len(found) > 1), key=len)
     alone = [found[0] for found in places.values() if len(found) == 1]
+    if several and len(alone) == 1:
+        several[-1].append(alone.pop())
     return [np.array(found) for found in (*several, alone) if found]
 
 

@@ -103,7 +103,7 @@ def source(name: str) -> str:
     return ROWS_CU
 
 
-def launcher(kernel: Callable[..., None], device: torch.device) -> Callable[..., None]:
+def launcher(kernel: Callable[..., None]) -> Callable[..., None]:
     return kernel
 
 
