@@ -47,7 +47,7 @@ class View(Vertical, Generic[Loaded]):
 
     VIEW: ClassVar[str]  # its name in the table of actions, and its id
     DEFAULT_CSS = """
-    View > .message { display: none; height: auto; padding: 1 2; }
+    View > .message { display: none; height: 1fr; padding: 1 2; }
     View.-waiting > .message { display: block; }
     View.-waiting > .content { display: none; }
     """
