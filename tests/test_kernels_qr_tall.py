@@ -1,10 +1,6 @@
 """Tall matrices without a GPU: the kernels in Triton's interpreter, in a process of their own, and what serves what."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
+import in_interpreter
 import pytest
 import torch
 
@@ -13,17 +9,12 @@ pytest.importorskip("triton")
 from qrprof.kernels.qr import dispatch, lanes, swaps, tall
 from qrprof.kernels.qr.configs import CONFIGS, Tall
 
-HERE = Path(__file__).parent
 TREES = [of for config in CONFIGS.values() for of in config.tall]
 
 
 @pytest.mark.parametrize("part", ["torchs", "not torchs"])
 def test_in_the_interpreter(part: str) -> None:
-    program = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, str(HERE / "tall_interpreted.py"), "-q", "-p", "no:cacheprovider", "-k"]
-    ours = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([*command, part], check=False, capture_output=True, text=True, env=ours, cwd=HERE.parent)
-    assert done.returncode == 0, done.stdout + done.stderr
+    in_interpreter.passes("tall_interpreted.py", part)
 
 
 @pytest.mark.parametrize("of", TREES, ids=lambda of: str(of.columns))
