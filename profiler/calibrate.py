@@ -15,6 +15,7 @@ CPU they do so where the other one is out of bounds.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,13 +46,18 @@ class Calibration:
 
 
 def calibrate(
-    recorded: Floats, weight: Floats, known: Floats, run: RunInfo | None, on_device: bool, gauged: float = 0.0
+    recorded: Floats,
+    weight: Floats,
+    known: Floats,
+    run: RunInfo | None,
+    on_device: bool,
+    gauged: Callable[[], float] = lambda: 0.0,
 ) -> Calibration:
     """Make pieces sum to the unprofiled step.
 
     By piece: `recorded` ns per mean step, the `weight` of its step in the mean step, and the `known` ns that it keeps,
-    NaN where it has to be found. `gauged` is what the profiler cost the host in a mean step, ns, as far as that was
-    measured. Without a record, or a timed step, pieces stay as recorded.
+    NaN where it has to be found. `gauged` tells what the profiler cost the host in a mean step, ns, as far as that was
+    measured; it is asked only where that decides. Without a record, or a timed step, pieces stay as recorded.
     """
     step, total = run.step_ns() if run else None, float(recorded.sum())
     if step is None:
@@ -61,12 +67,12 @@ def calibrate(
         return uniform(recorded, step)
     sought = np.isnan(known)
     held, rest = float(known[~sought].sum()), float(recorded[sought].sum())
-    lowest = 0.0 if 0 < total - step <= gauged else LOWEST
     left = step - held
+    lowest = 0.0 if left < LOWEST * rest and 0 < total - step <= gauged() else LOWEST
     if lowest == 0.0 and -TOLERANCE * step <= left < 0:  # busy all the time, give or take
         left, known = 0.0, known * (step / held)
     factor = left / rest if rest > 0 else float("inf")
-    reason = refusal(step, total, held, (factor, lowest), on_device)
+    reason = refusal(step, total, held, factor, lowest, on_device)
     if reason is None:
         ns = known.copy()
         ns[sought] = fitted(recorded[sought], weight[sought], left)
@@ -107,7 +113,7 @@ def calibrate_device(facts: Facts, run: RunInfo | None) -> DeviceTimes:
     starts = np.concatenate([facts.work.start, queued.start, starved.start])
     known = np.concatenate([busy, np.full(len(recorded) - len(busy), np.nan)])
     weight = weight_at(facts.steps.device, starts)
-    found = calibrate(recorded, weight, known, run, on_device=True, gauged=host_cost(facts, run))
+    found = calibrate(recorded, weight, known, run, on_device=True, gauged=lambda: host_cost(facts, run))
     busy_ns, queued_ns, starved_ns = np.split(found.ns, np.cumsum([len(busy), len(queued.ns)]))
     return DeviceTimes(queued, starved, busy_ns, queued_ns, starved_ns, found)
 
@@ -134,9 +140,8 @@ def timed(pieces: Columns, recorded: Floats, run: RunInfo | None) -> Floats:
     return found
 
 
-def refusal(step: float, recorded: float, held: float, scaled: tuple[float, float], on_device: bool) -> str | None:
-    """Why a factor that must not be less than another cannot be believed, in one sentence; None where it can."""
-    factor, lowest = scaled
+def refusal(step: float, recorded: float, held: float, factor: float, lowest: float, on_device: bool) -> str | None:
+    """Why a factor, `lowest` at least, cannot be believed, in one sentence; None where it can."""
     unlike = "the recorded steps are not like the others; record more of them (--steps)"
     if on_device and held > (1 + TOLERANCE) * step:
         return (

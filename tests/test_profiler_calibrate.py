@@ -88,7 +88,7 @@ def test_idle_time_goes_where_the_gauged_cost_explains_it(
 ) -> None:
     """Of a recorded step of 1340 or less, an unprofiled one takes 1000."""
     recorded, weight, known = np.array([busy, 340.0]), np.ones(2), np.array([busy, UNKNOWN])
-    found = calibrate(recorded, weight, known, build.run([1000]), True, gauged)
+    found = calibrate(recorded, weight, known, build.run([1000]), True, lambda: gauged)
     assert (found.withheld is None) == (expected is not None)
     assert found.ns.tolist() == pytest.approx(expected or recorded.tolist())
 
