@@ -30,7 +30,7 @@ from qrprof.tui.ranking import load_ranking
 ROUTER = """\
 import torch
 torch.manual_seed(0)
-model = torch.nn.Linear(16, 8)
+model = torch.nn.Linear(16, 5)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(60):
     optimizer.zero_grad()
@@ -236,7 +236,7 @@ def test_a_model_that_cheats_then_is_slow_then_fails_twice_and_then_is_better(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("QRPROF_CONFIG", str(tmp_path / "config"))
     monkeypatch.setattr("time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.2)))
-    keep(tmp_path, replace(SOFTMAX, development=(case(65536, 8, 1.0),)))
+    keep(tmp_path, replace(SOFTMAX, development=(case(65536, 5, 1.0),)))
     slow = BETTER.replace("range(1)", "range(40)")
     replies = [
         proposes(CHEAT, "answers are kept"),
@@ -272,7 +272,7 @@ def test_candidates_are_evaluated_on_a_cluster(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QRPROF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    keep(tmp_path, replace(SOFTMAX, development=(case(16384, 8, 1.0),)))
+    keep(tmp_path, replace(SOFTMAX, development=(case(16384, 5, 1.0),)))
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "dask").mkdir()
     with started(tmp_path / "dask", real=True) as cluster:
