@@ -190,7 +190,7 @@ def test_the_promise_of_an_adapter_holds_the_gain_of_swaps_of_its_op(folder: Pat
         (
             "import sys, torch\nprint('no data', file=sys.stderr)\nsys.exit(5)",
             1,
-            "exit code 5 without the swaps: no data",
+            "train.py ends with exit code 5: no data",
         ),
         ("import torch", 2, "ended before an optimizer's step"),
         ("pass", 2, "ended without importing torch"),

@@ -1,5 +1,6 @@
 """Real processes: a swap that trains the same, and swaps that do not, each refused with its own reason."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ def candidate(A, mode):
     return stock(A)
 """
 )
+HANGING = "import time\ndef candidate(A, mode):\n    time.sleep(600)\n"
 FATAL = "import os\ndef candidate(A, mode):\n    os._exit(7)\n"
 
 
@@ -137,6 +139,13 @@ def test_a_swap_that_draws_random_numbers_is_refused(tmp_path: Path) -> None:
 def test_a_swap_that_ends_the_program_is_refused(tmp_path: Path) -> None:
     found = refused(accepted(tmp_path, (QR, FATAL)), "crashed")
     assert found.findings[0].text == "with the swaps the program ends with exit code 7"
+
+
+def test_a_swap_that_hangs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "COMPILING_S", 5.0)
+    monkeypatch.setattr(verifying, "PATIENCE", 1)
+    (found,) = refused(accepted(tmp_path, (QR, HANGING)), "crashed").findings
+    assert re.fullmatch(r"with the swaps the program is still running after \d+ s, and is ended", found.text)
 
 
 def test_a_swap_that_never_engages_makes_no_difference(tmp_path: Path) -> None:
@@ -222,5 +231,7 @@ def test_a_program_that_cannot_bear_a_rounding_is_not_compared(tmp_path: Path) -
     script.write_text(script.read_text().replace("    optimizer.zero_grad()\n", f"    optimizer.zero_grad()\n{check}"))
     found = swaps.verified()
     (why,) = (one for one in found.findings if one.kind == "not repeatable")
-    assert "exit code 1 where inputs are moved by one rounding: AssertionError" in why.text
+    assert why.text.startswith(
+        "where inputs are moved by one rounding the stock program ends with exit code 1: AssertionError"
+    )
     assert found.equivalence is None

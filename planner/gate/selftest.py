@@ -126,9 +126,9 @@ def case(*shapes: tuple[int, ...], weight: float = 1.0, plain: tuple[Plain, ...]
     return TaskCase(name, weight, tuple(ArgSpec(shape, "float32") for shape in shapes), plain, **fields)
 
 
-# Of shapes at which honest code can beat the stock kernels of a CPU: rows and matrices of few columns. Five numbers fill
-# no vector of any CPU; of eight stock is the faster one where a vector holds eight. The long ones are for what has to be
-# timed.
+# Of shapes at which honest code can beat the stock kernels of a CPU: rows and matrices of few columns. Five numbers
+# fill no vector of any CPU; where a vector holds eight, stock is the faster one for eight. The long ones are for what
+# has to be timed.
 TASKS: Mapping[str, Callable[[Device], Task]] = MappingProxyType(
     {
         "softmax": relative(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -42,8 +43,19 @@ class Leg:
 @dataclass(frozen=True)
 class Ended:
     file: Path  # of the record, which may not be there
-    code: int  # 128 + n for death by signal n
+    code: int | None  # 128 + n for death by signal n; None: it was ended, for it took too long
     last: str  # line of what it said on stderr; ""
+    seconds: float  # that it ran
+
+    @property
+    def well(self) -> bool:
+        return self.code == 0 and self.file.exists()
+
+    @property
+    def how(self) -> str:
+        said = f": {self.last}" if self.last else ""
+        late = f"is still running after {self.seconds:.0f} s, and is ended"
+        return (late if self.code is None else f"ends with exit code {self.code}") + said
 
 
 @contextmanager
@@ -57,22 +69,24 @@ def ended_by_signals() -> Iterator[None]:
         yield
 
 
-def run(program: Program, leg: Leg, folder: Path) -> Ended:
-    """Run the program to the end of what is watched. What it prints is kept in `folder`.
+def run(program: Program, leg: Leg, folder: Path, limit_s: float | None = None) -> Ended:
+    """Run the program to the end of what is watched, or of the limit. What it prints is kept in `folder`.
 
     Raises QrprofError where our own part in it failed.
     """
     with running(program, leg, folder) as child:
-        return waited_for(child, program, leg, folder)
+        return waited_for(child, program, leg, folder, limit_s)
 
 
-def run_all(program: Program, legs: Sequence[Leg], folder: Path, at_once: int) -> Iterator[Ended]:
+def run_all(
+    program: Program, legs: Sequence[Leg], folder: Path, at_once: int, limit_s: float | None = None
+) -> Iterator[Ended]:
     """Of which none is timed, so that several may run at a time; no more are started than are asked for."""
     for begin in range(0, len(legs), at_once):
         with ExitStack() as stack:
             now = legs[begin : begin + at_once]
             children = [stack.enter_context(running(program, leg, folder)) for leg in now]
-            ended = [waited_for(child, program, leg, folder) for child, leg in zip(children, now, strict=True)]
+            ended = [waited_for(child, program, leg, folder, limit_s) for child, leg in zip(children, now, strict=True)]
         yield from ended
 
 
@@ -105,13 +119,18 @@ def running(program: Program, leg: Leg, folder: Path) -> Iterator[Child]:
             child.wait()
 
 
-def waited_for(child: Child, program: Program, leg: Leg, folder: Path) -> Ended:
-    file = record_of(leg, folder)
-    code = child.wait()
+def waited_for(child: Child, program: Program, leg: Leg, folder: Path, limit_s: float | None) -> Ended:
+    """Up to the limit; the process may then run on."""
+    file, began = record_of(leg, folder), time.monotonic()
+    try:
+        code = child.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        code = None
     error = file.with_suffix(".error")
     if error.exists():
         raise QrprofError(f"watching {program.script} failed ({leg.name}): {error.read_text(encoding='utf-8')}")
-    return Ended(file, code if code >= 0 else SIGNALLED - code, last_line(said_by(leg, folder)))
+    told = SIGNALLED - code if code is not None and code < 0 else code
+    return Ended(file, told, last_line(said_by(leg, folder)), time.monotonic() - began)
 
 
 def record_of(leg: Leg, folder: Path) -> Path:
@@ -129,9 +148,8 @@ def environment() -> dict[str, str]:
 
 def require(ended: Ended, program: Program) -> Path:
     """The record of a stock process. Raises QrprofError where the program failed, or ended before a step did."""
-    if ended.code:
-        said = f": {ended.last}" if ended.last else ""
-        raise QrprofError(f"{program.script} ends with exit code {ended.code} without the swaps{said}")
+    if ended.code != 0:
+        raise QrprofError(f"without the swaps {program.script} {ended.how}")
     if not ended.file.exists():
         raise QrprofError(f"{program.script} ended without importing torch; nothing can be verified", Exit.USAGE)
     return ended.file

@@ -8,7 +8,7 @@ from qrprof.planner.gate.records import Interval
 
 Outcome = Literal["keep", "no difference", "harmful", "cannot tell"]
 Kind = Literal[
-    "crashed",  # the program ends otherwise with the swaps
+    "crashed",  # the program ends otherwise with the swaps, or does not end
     "not engaged",  # no call was served
     "wrong results",  # a call failed its check, or the kernel raised
     "no gradient",  # of a parameter that has one in the stock program

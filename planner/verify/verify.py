@@ -42,6 +42,7 @@ MOST_TIMED: Final = 10  # times the steps asked for
 TRACED_NS: Final = 1_000_000_000  # of steps
 MOST_TRACED: Final = 5  # steps
 ROOM: Final = 1.25  # times its peak that a process may need
+PATIENCE, COMPILING_S = 10, 300.0  # times a stock process's seconds, and seconds more, that another may take
 QR_OPS: Final = ("linalg_qr", "geqrf", "linalg_householder_product")
 MORE_MEMORY: Final = 1.1  # times the stock peak that are worth a note
 
@@ -125,7 +126,8 @@ def trains_alike(task: Task, say: Say) -> Training:
     at_once = processes_at_once(lead, SPREAD + 1)
     say(f"2 of 3: the swapped program, and {SPREAD} stock ones whose inputs are moved by one rounding")
     legs = [watched_training(task, "swapped", task.swaps), *moved_training(task, range(SPREAD))]
-    processes = run_all(task.program, legs, task.folder, at_once)
+    limit_s = limit_of(leader)
+    processes = run_all(task.program, legs, task.folder, at_once, limit_s)
     swapped = next(processes)
     if crash := crashed(swapped):
         return Training(Swaps(), None, (crash,), lead.machine, step_ns)
@@ -133,14 +135,18 @@ def trains_alike(task: Task, say: Say) -> Training:
     findings = of_swaps(ours.swaps)
     if {one.kind for one in findings} & IDLE:
         return Training(ours.swaps, None, tuple(findings), lead.machine, step_ns)
-    same = same_as(task, lead, ours, list(processes), at_once, say)
+
+    def further(seeds: Iterable[int]) -> Iterator[Ended]:
+        return run_all(task.program, moved_training(task, seeds), task.folder, at_once, limit_s)
+
+    same = same_as(lead, ours, list(processes), further, say)
     if isinstance(same, Finding):
         return Training(ours.swaps, None, (*findings, same), lead.machine, step_ns)
     return Training(ours.swaps, same, (*findings, *same.findings), lead.machine, step_ns)
 
 
 def same_as(
-    task: Task, lead: Trained, ours: Trained, moved: Sequence[Ended], at_once: int, say: Say
+    lead: Trained, ours: Trained, moved: Sequence[Ended], further: Callable[[Iterable[int]], Iterable[Ended]], say: Say
 ) -> Equivalence | Finding:
     """Whether the swapped run is within the spread; where it alone drifts further, of twice as many runs."""
     if failed := cannot_bear(moved):
@@ -149,19 +155,15 @@ def same_as(
     if len(moved) > SPREAD or not same.findings or any(one.kind not in DRIFTED for one in same.findings):
         return same
     say(f"it drifts further than they do: {SPREAD} more of them, to see how far rounding alone can go")
-    more = run_all(task.program, moved_training(task, range(SPREAD, 2 * SPREAD)), task.folder, at_once)
-    return same_as(task, lead, ours, [*moved, *more], at_once, say)
+    return same_as(lead, ours, [*moved, *further(range(SPREAD, 2 * SPREAD))], further, say)
 
 
 def cannot_bear(moved: Iterable[Ended]) -> Finding | None:
     """Of stock runs whose inputs were moved by one rounding: that one of them failed."""
-    failed = next((one for one in moved if one.code or not one.file.exists()), None)
+    failed = next((one for one in moved if not one.well), None)
     if failed is None:
         return None
-    return Finding(
-        "not repeatable",
-        f"the stock program ends with exit code {failed.code} where inputs are moved by one rounding: {failed.last}",
-    )
+    return Finding("not repeatable", f"where inputs are moved by one rounding the stock program {failed.how}")
 
 
 def moved_training(task: Task, seeds: Iterable[int]) -> list[Leg]:
@@ -190,10 +192,12 @@ def processes_at_once(lead: Trained, most: int) -> int:
 
 def crashed(ended: Ended) -> Finding | None:
     """Of a swapped program whose stock twin ended well."""
-    if ended.code == 0 and ended.file.exists():
-        return None
-    said = f": {ended.last}" if ended.last else ""
-    return Finding("crashed", f"with the swaps the program ends with exit code {ended.code}{said}")
+    return None if ended.well else Finding("crashed", f"with the swaps the program {ended.how}")
+
+
+def limit_of(stock: Ended) -> float:
+    """Seconds after which a process that does the same is taken to hang."""
+    return PATIENCE * stock.seconds + COMPILING_S
 
 
 # --- times
@@ -216,11 +220,12 @@ def timed_rounds(task: Task, steps: int, say: Say) -> tuple[list[Round], list[Fi
     for number in range(task.rounds):
         say(f"3 of 3: steps are timed, round {number + 1} of {task.rounds}: stock, swapped, swapped, stock")
         last = number == task.rounds - 1
-        found: list[Timed] = []
+        found, limit_s = list[Timed](), None
         for i in range(4):
             traced = traced_steps(found[0]) if last and i >= 2 else 0
             leg = watched_times(task, f"time{number}-{i}", i in (1, 2), steps, traced)
-            ended = run(task.program, leg, task.folder)
+            ended = run(task.program, leg, task.folder, limit_s)
+            limit_s = limit_s or limit_of(ended)
             if leg.swaps and (crash := crashed(ended)):
                 return [], [crash]
             found.append(read_timed(require(ended, task.program)))
