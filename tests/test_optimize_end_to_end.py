@@ -177,7 +177,7 @@ def test_from_a_trace_to_a_suggestion_on_a_scripted_clock(
 def test_a_planted_slowdown_is_found_and_undone(
     traced: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = traced(ROUTER.format(rows=16384))
+    folder = traced(ROUTER.format(rows=65536))
     steadied(folder)
     (folder / "slow.py").write_text(SLOW.replace("6", "3"))
     capsys.readouterr()

@@ -187,6 +187,9 @@ def verdict_of(outcome: Outcome, *findings: tuple[Detector, Outcome]) -> Verdict
         (HOSTILE, verdict_of("FAIL", ("contract", "FAIL"), ("wrong", "FAIL")), True),
         (HOSTILE, verdict_of("FAIL", ("wrong", "FAIL")), False),  # for something else
         (HOSTILE, verdict_of("FAIL", ("wrong", "FAIL"), ("contract", "SUSPECT")), False),  # which did not decide
+        (HOSTILE, verdict_of("FAIL", ("slower", "FAIL"), ("contract", "SUSPECT")), True),  # as a busy machine's speed
+        (HOSTILE, verdict_of("FAIL", ("slower", "FAIL"), ("contract", "PASS")), False),
+        (HONEST, verdict_of("FAIL", ("slower", "FAIL"), ("contract", "SUSPECT")), False),
         (HOSTILE, verdict_of("PASS", ("contract", "PASS")), False),
         (HOSTILE, verdict_of("UNKNOWN", ("contract", "UNKNOWN")), True),
         (HOSTILE, verdict_of("INFRA", ("crash", "INFRA")), None),

@@ -153,8 +153,13 @@ TASKS: Mapping[str, Callable[[Device], Task]] = MappingProxyType(
 
 
 def deciding(verdict: Verdict) -> frozenset[Detector]:
-    """The detectors whose findings are behind the outcome."""
-    return frozenset(finding.detector for finding in verdict.findings if finding.outcome == verdict.outcome)
+    """The detectors whose findings are behind the outcome; where that is speed alone, also what else was found.
+
+    Speed is a busy machine's as well: there a cheat may be called slower before it is called one.
+    """
+    names = frozenset(finding.detector for finding in verdict.findings if finding.outcome == verdict.outcome)
+    suspected = frozenset(finding.detector for finding in verdict.findings if finding.outcome == "SUSPECT")
+    return names | suspected if names <= SPEED else names
 
 
 def judged(attack: Attack, verdict: Verdict) -> Shown:
