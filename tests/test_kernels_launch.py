@@ -143,14 +143,14 @@ def test_a_compiled_kernel_is_launched_by_the_driver(driver: Driver, monkeypatch
     told: list[Any] = []
     made = SimpleNamespace(func=ctypes.c_void_p(FUNCTION), set_shared_memory_config=told.append)
 
-    def compile_kernel(*given: Any, **options: Any) -> Any:
-        told.append((given, options))
+    def built(*given: Any) -> Any:
+        told.append(given)
         return made
 
-    monkeypatch.setattr(torch.cuda, "_compile_kernel", compile_kernel)
+    monkeypatch.setattr(cuda, "built", built)
     monkeypatch.setattr(torch.cuda, "device", lambda device: cuda.HERE)
     cuda.compiled("text", "name", {"WARPS": 4}, DEVICE, "PROFILE", shared=100_000)(GRID, BLOCK, [torch.zeros(1), 1, 2])
-    assert told == [(("text", "name"), {"nvcc_options": ["-DWARPS=4", "-DPROFILE"]}), 100_000]
+    assert told == [("text", "name", ["-DWARPS=4", "-DPROFILE"]), 100_000]
     assert [one[0] for one in driver.launched] == [FUNCTION]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from qrprof.kernels.qr.built import built
 from qrprof.kernels.qr.launch import launcher
 
 MOST_STRIDE: Final = 2**31 - 1  # a launch's numbers are int
@@ -21,7 +22,7 @@ def compiled(
     Raises what torch raises.
     """
     with torch.cuda.device(device):
-        made = torch.cuda._compile_kernel(text, kernel, nvcc_options=options(macros, *flags))
+        made = built(text, kernel, options(macros, *flags))
         if shared:
             made.set_shared_memory_config(shared)
         return launcher(made)

@@ -30,7 +30,7 @@ def usable(device: torch.device) -> bool:
 def compiles(device: torch.device) -> bool:
     try:
         kernel(DEFAULT.rows[0], device, profiled=False)
-    except (AttributeError, OSError, RuntimeError):  # no way to compile in this torch, no NVRTC, or one that fails
+    except (ImportError, AttributeError, OSError, RuntimeError):  # not by this torch, no NVRTC, or one that fails
         return False
     return True
 

@@ -24,6 +24,7 @@ REPLACED: Final[Mapping[Place, str]] = {  # by what a starting file has for it
     ("qr.configs", "DEFAULT"): "CONFIG",
     ("qr.blocked", "config_of"): "config_of",
     ("qr.source", "source"): "source",
+    ("qr.built", "built"): "built",
     ("qr.launch", "launcher"): "launcher",
     ("qr.ahead", "side_stream"): "side_stream",
 }

@@ -33,8 +33,7 @@ def warm(shapes: tuple[str, ...], run: str | None) -> int:
     """Compile what geqrf and qr of these shapes need on the GPU at hand, and tell how long each took.
 
     A shape is BATCHxMxN, or BATCHxN where the matrices are square; they are float32. RUN is a run's id, the start of
-    one, or its folder. Triton keeps what it compiles on disk, for all processes of the same user; each process still
-    compiles CUDA C++ kernels of its own, within seconds, in its first calls.
+    one, or its folder. What is compiled is kept on disk, for all processes of the same user.
     """
     if not shapes and run is None:
         raise click.UsageError("give shapes, as 640x512, or --from RUN")

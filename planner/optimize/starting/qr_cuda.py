@@ -103,6 +103,11 @@ def source(name: str) -> str:
     return ROWS_CU
 
 
+def built(text: str, kernel: str, options: list[str]) -> Callable[..., None]:
+    found: Callable[..., None] = torch.cuda._compile_kernel(text, kernel, nvcc_options=options)
+    return found
+
+
 def launcher(kernel: Callable[..., None]) -> Callable[..., None]:
     return kernel
 
