@@ -266,6 +266,21 @@ def test_without_a_configuration_the_keys_are_the_tables() -> None:
     assert load_actions(own_file()) == ACTIONS
 
 
+def test_a_view_that_is_done_loading_leaves_the_keys_to_what_is_being_typed(example: Path) -> None:
+    async def script(driver: Driver) -> None:
+        before = driver.app.session
+        await driver.press("/")
+        driver.app.action_reload()  # as if asked for just before
+        await driver.until(lambda: driver.app.session is not before and driver.app.bottlenecks.ready)
+        await driver.type("3x")
+        assert driver.app.shown == "bottlenecks"
+        assert driver.app.query_one(Input).value == "3x"
+        await driver.press("escape", "3")
+        assert driver.app.shown == "launches"
+
+    play(app_on(example, example.parent), script)
+
+
 def test_a_person_can_give_an_action_another_key(root: Path, example: Path) -> None:
     actions = configured(root, '[keys]\nwhat_if = "i"\nfind = "ctrl+f,slash"\n')
 

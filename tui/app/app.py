@@ -164,7 +164,12 @@ class QrprofApp(Optimizing):
         """Give a view what holds for all of them."""
         view.filter(self.filter_text)
         view.select(self.selection)
-        view.focus_content()
+        self.focus_view()
+
+    def focus_view(self) -> None:
+        """Give the view the keys, if nothing is being typed: a view may take its time, and end in the midst of that."""
+        if self.view and self.screen_stack[0].query_one(Bar).question is None:
+            self.view.focus_content()
 
     @on(View.Drawn)
     def drawn(self, message: View.Drawn) -> None:
@@ -252,8 +257,7 @@ class QrprofApp(Optimizing):
 
     @on(Bar.Closed)
     def bar_closed(self) -> None:
-        if self.view:
-            self.view.focus_content()
+        self.focus_view()
 
     def set_filter(self, text: str) -> None:
         self.filter_text = text
