@@ -3,8 +3,8 @@
 Launches and device work are joined by correlation; each side may lack the other. Work without a launch was
 launched before the file begins, or its launch was lost: its op is unknown, but the device was busy with it. A
 launch without work makes a busy device look idle, so beyond a floor the verdict is to abstain: idle time
-is then withheld. A replay of a graph that owns only a part of what another replay from the same place owns
-has lost work too.
+is then withheld. So it is where the file breaks off, since its events are in no order of time, and where a
+replay of a graph owns only a part of what another replay from the same place owns.
 """
 
 from collections.abc import Iterable
@@ -68,6 +68,7 @@ class Coverage:
     host_only: bool  # no device work in the file
     device_only: bool  # no host events in the file
     calls_only: bool  # of the host only runtime calls
+    complete: bool  # the file does not break off
     queue_pause_ns: float  # median between an item that was queued in time and the one before it; 0: there are few
     verdict: Verdict
     reasons: tuple[str, ...]  # of a verdict that is not `trusted`, a sentence each, the weightiest first
@@ -107,6 +108,7 @@ def cover(facts: Facts) -> Coverage:
         host_only=not len(work.name),
         device_only=not len(host.start),
         calls_only=bool(len(host.start) and (host.rows["kind"] == RUNTIME).all()),
+        complete=facts.trace.complete,
         queue_pause_ns=_queue_pause(facts),
         verdict=Verdict.TRUSTED,
         reasons=(),
@@ -139,6 +141,8 @@ def describe(found: Coverage) -> str:
 
 def _grave(found: Coverage) -> Iterable[str]:
     """Why idle time may be work that is not in the file."""
+    if not found.complete:
+        yield "the file breaks off: what looks idle may be work that is not in it"
     if found.in_file.launches and not found.in_file.work:
         yield f"{found.in_file.launches} launches and no device work: the device's side is not in the file"
     elif found.in_steps.launches_without_work > FLOOR * found.in_steps.launches:

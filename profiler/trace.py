@@ -38,6 +38,7 @@ class Trace:
     events: pd.DataFrame
     base_ns: int = 0
     warnings: tuple[str, ...] = ()
+    complete: bool = True  # False: the file breaks off
 
     @staticmethod
     def from_rows(rows: Iterable[Mapping[str, Any]]) -> "Trace":
@@ -76,6 +77,8 @@ def write_cache(trace: Trace, path: Path) -> None:
 
     table = pa.Table.from_pandas(trace.events, preserve_index=False)
     meta = {"schema": CACHE_SCHEMA, "base_ns": str(trace.base_ns), "warnings": "\n".join(trace.warnings)}
+    if not trace.complete:
+        meta["breaks off"] = "yes"
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **meta})
     with replacing(path) as temporary:
         pq.write_table(table, temporary)
@@ -92,6 +95,7 @@ def read_cache(path: Path) -> Trace | None:
         if meta.get(b"schema") != CACHE_SCHEMA.encode():
             return None
         warnings = tuple(line for line in meta[b"warnings"].decode().split("\n") if line)
-        return Trace(table.to_pandas()[list(COLUMNS)].astype(COLUMNS), int(meta[b"base_ns"]), warnings)
+        events = table.to_pandas()[list(COLUMNS)].astype(COLUMNS)
+        return Trace(events, int(meta[b"base_ns"]), warnings, complete=b"breaks off" not in meta)
     except (OSError, pa.ArrowException, KeyError, ValueError):
         return None

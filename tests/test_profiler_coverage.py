@@ -1,6 +1,7 @@
 """What a trace covers, and when its idle time is withheld."""
 
 import csv
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from qrprof.profiler.gaps import find_idle, gaps
 from qrprof.profiler.launches import launches
 from qrprof.profiler.nesting import HOST_KINDS, nest
 from qrprof.profiler.partition import partition
+from qrprof.profiler.read import read
 from qrprof.profiler.readers import kineto
-from qrprof.profiler.trace import Trace
+from qrprof.profiler.trace import Trace, read_cache, write_cache
 
 DATA = Path(__file__).parent / "data"
 PUBLIC = Path(os.environ.get("QRPROF_TRACES", Path(__file__).parents[1] / ".." / "shared" / "traces"))
@@ -89,6 +91,27 @@ def test_a_launch_is_what_owns_device_work_whatever_its_name(build: Any, name: s
     found = of(build.call(name, 0, 5, 1), build.kernel("k", 10, 20, 1), build.op("aten::mm", 0, 8))
     assert found.in_file.launches_with_work == 1
     assert found.verdict is Verdict.TRUSTED
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_that_breaks_off_withholds_idle_time(zipped: bool, tmp_path: Path) -> None:
+    """Its first half has all of the steps, and of their work a part, all of it matched."""
+    whole = gzip.decompress((DATA / "own_h200_mlp_eager.json.gz").read_bytes())
+    half = whole[: len(whole) // 2]
+    file = tmp_path / "half.json"
+    file.write_bytes(gzip.compress(half) if zipped else half)
+    trace = read(file)
+    found = coverage(trace)
+    assert found.steps == 3
+    assert found.in_steps.launches_without_work == 0
+    assert (found.verdict, found.reasons[0]) == (
+        Verdict.ABSTAIN, "the file breaks off: what looks idle may be work that is not in it",
+    )  # fmt: skip
+    assert (gaps(trace), launches(trace).graph) == ([], None)
+    write_cache(trace, tmp_path / "kept.parquet")
+    again = read_cache(tmp_path / "kept.parquet")
+    assert again is not None
+    assert coverage(again) == found
 
 
 def test_the_default_stream_of_rocm_is_a_stream(build: Any) -> None:

@@ -279,7 +279,7 @@ def test_runs_lists_what_can_be_read_and_what_is_broken(store: Path) -> None:
     child = qrprof("runs", cwd=store)
     assert (child.returncode, child.stderr) == (0, "")
     lines = child.stdout.splitlines()
-    assert lines[0].split() == ["id", "command", "step", "recorded", "ranks", "optimized"]
+    assert lines[0].split() == ["id", "command", "step", "recorded", "ranks"]
     small = next(line for line in lines if line.startswith("20260131-120000-train"))
     assert " ".join(small.split()) == "20260131-120000-train train.py --lr 1e-3 800 us 2 1"
     assert next(line for line in lines if line.startswith("parallel")).endswith("-        2 2 of 8")

@@ -163,7 +163,7 @@ def test_warnings_are_notes_and_are_not_said_twice(here: Path, capsys: pytest.Ca
     assert trace.warnings == ()
     capsys.readouterr()
     assert run(["rank"]) == 0
-    assert capsys.readouterr().out.count("breaks off") == 1
+    assert capsys.readouterr().out.count("events up to there were kept") == 1
 
 
 def test_no_secret_of_the_file_reaches_the_run(here: Path) -> None:

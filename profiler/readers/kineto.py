@@ -99,7 +99,7 @@ def read_source(path: Path, progress: Progress | None = None, chunk_bytes: int =
         reason = f" ({'; '.join(warnings)})" if warnings else ""
         raise QrprofError(f"{path} holds no events{reason}; record it with CPU or CUDA activities on")
     rank, world_size = rank_of(found.metadata)
-    trace = Trace(sort_events(frame), found.base_ns, warnings)
+    trace = Trace(sort_events(frame), found.base_ns, warnings, found.complete)
     return Source(
         trace,
         path,

@@ -39,7 +39,8 @@ def heads(*, what_if: bool, compared: bool) -> tuple[Head, ...]:
 
 def line(row: "Row", columns: tuple[Head, ...], then_ns: Mapping[str, float], glyphs: Glyphs) -> Line:
     """Times in ms, shares in per cent."""
-    ms, then, delta = (None if ns is None else ns / MS for ns in (row.ns, then_ns.get(row.key), row.delta_ns))
+    times = (row.ns, then_ns.get(row.key), row.delta_ns, row.expected_ns)
+    ms, then, delta, gain = (None if ns is None else ns / MS for ns in times)
     share = None if row.share is None else PER_CENT * row.share
     values: dict[str, Value] = {
         "what": row.label.lower(),
@@ -49,7 +50,7 @@ def line(row: "Row", columns: tuple[Head, ...], then_ns: Mapping[str, float], gl
         "share": share,
         "calls": row.calls,
         "ceiling": row.ceiling_x,
-        GAIN: row.expected_ns,
+        GAIN: gain,
     }
     texts = {
         "what": row.label,

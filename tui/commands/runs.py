@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,16 +15,18 @@ from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import RunInfo, read_run_info
 from qrprof.profiler.store import RUN_FILE, run_folders
 from qrprof.tui.commands.hint import existing_journal
-from qrprof.tui.output import Column, field, name, say, table, write, write_json
+from qrprof.tui.output import Cell, Column, field, name, say, table, write, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 COLUMNS = (
     Column("id"),
     Column("command", wraps=True),
     Column("step", right=True),
     Column("recorded", right=True),
-    Column("ranks", right=True),
-    Column("optimized", right=True),
 )
+SPARE = ((Column("ranks", right=True), "1"), (Column("optimized", right=True), ""))  # with what they say of most runs
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def record(listed: Listed, optimized: Sequence[str]) -> dict[str, object]:
         "created": run.created if run else None,
         "command": run.command if run else None,
         "step_ms": None if step is None else step / 1e6,
-        "steps_recorded": len(run.recorded) if run else None,
+        "steps_recorded": (len(run.recorded) or None) if run else None,  # an import's trace is not asked
         "ranks": run.world_size if run else None,
         "optimizations": list(optimized),
         "broken": listed.broken,
@@ -93,7 +96,7 @@ def command(as_json: bool) -> int:
             name(one.folder.name),
             name(shlex.join([Path(one.run.command[0]).name, *one.run.command[1:]])),
             units.time(one.run.step_ns()),
-            str(len(one.run.recorded)),
+            str(len(one.run.recorded) or units.MISSING),
             ranks(one),
             str(len(optimized.get(one.folder.name, ())) or ""),
         )
@@ -101,5 +104,13 @@ def command(as_json: bool) -> int:
         if one.run
     ]
     broken = [field("broken", f"{one.folder.name}: {one.broken}") for one in listed if not one.run]
-    write([*([table(COLUMNS, rows)] if rows else []), *broken])
+    write([*([shown(rows)] if rows else []), *broken])
     return Exit.OK
+
+
+def shown(rows: Sequence[tuple[Cell, ...]]) -> "Table":
+    """Without a column that says the usual of all: at 80 cells a command needs the place."""
+    columns = (*COLUMNS, *(column for column, _ in SPARE))
+    usual = (*(None for _ in COLUMNS), *(value for _, value in SPARE))
+    places = [place for place, value in enumerate(usual) if any(row[place] != value for row in rows)]
+    return table([columns[place] for place in places], [[row[place] for place in places] for row in rows])
