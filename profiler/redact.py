@@ -35,6 +35,7 @@ ADDRESS: Final = re.compile(
       (?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?![\w.])
     | (?<![\w:])(?:[0-9a-f]{1,4}:){5,7}[0-9a-f]{1,4}(?![\w:])
     | \bfe80::[0-9a-f:]+
+    | (?<![\w:])(?:[23][0-9a-f]{3}|f[cd][0-9a-f]{2})(?::[0-9a-f]{1,4}){0,6}::(?:[0-9a-f]{1,4}:?){0,6}(?![\w:])
     | \bip-\d+-\d+-\d+-\d+\b(?:\.[\w.-]+)?
     | (?<![\w.@-])(?:[a-z0-9][a-z0-9-]*\.)+(?:com|org|edu|gov)(?![\w.(-])
     | (?<![\w.@-])(?=[a-z0-9.-]*(?:[a-z]\d|[a-z0-9]-[a-z0-9]))(?:[a-z0-9][a-z0-9-]*\.){2,}[a-z]{2,12}(?![\w.(-])
@@ -45,6 +46,18 @@ NAMED_SECRET: Final = re.compile(
     r"(?i:token|secret|passw|pwd|cookie|session|api[_-]?key|credential)[\w-]{0,40}[\"']?\s{0,4}[=:]\s{0,4}[\"']?"
     r"(?P<value>(?!\d+\b)[^\s\"',;&\[\]]{6,})"
 )
+# An option of a command, or a setting, and what it is given; which of them tell, the last word of its name says.
+GIVEN: Final = re.compile(
+    r"(?<!\S)(?P<name>--?[A-Za-z][\w.-]*(?=[=\s])|[A-Za-z_][\w.]*(?==))(?:=|\s+)"
+    r"(?P<value>(?!-)(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+)"
+)
+TELLING: Final = {
+    MASK: re.compile(
+        r"(?i)(?<![a-z])(?:pass(?:word|wd|phrase)?|pwd?|secret|token|(?:api)?key|credentials?|cookie)\d*\Z"
+    ),
+    USER: re.compile(r"(?i)(?<![a-z])(?:user(?:name)?|login|account|e?mail|entity)\d*\Z"),
+    SERVER: re.compile(r"(?i)(?<![a-z])(?:host(?:name)?|server|addr(?:ess)?|ip)\d*\Z"),
+}
 HEX: Final = re.compile(r"(?i)(?<!\w)(?:[0-9a-f]{32,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?!\w)")
 RUN: Final = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/=-]{24,}(?![\w+/=-])")
 WORD: Final = re.compile(r"[a-z]{8}")  # eight small letters in a row are a word, not chance
@@ -61,6 +74,7 @@ def redactor(texts: Iterable[str], names: Iterable[str] = ()) -> Redact:
 
     @lru_cache(maxsize=1 << 16)  # a trace says the same names over and over
     def redact(text: str) -> str:
+        text = GIVEN.sub(without_given, text)
         text = SECRET.sub(without_value, text)
         text = NAMED_SECRET.sub(without_value, text)
         text = URL.sub(without_server, text)
@@ -96,6 +110,12 @@ def shorten_paths(text: str) -> str:
     text = WINDOWS_PATH.sub(r"\1", text)
     text = ABSOLUTE_PATH.sub(lambda path: path[0].rstrip("/").rpartition("/")[2], text)
     return RELATIVE_PATH.sub(r"\1", text)
+
+
+def without_given(found: "re.Match[str]") -> str:
+    """An option with what stands for its value, where its name says that this tells who or where, or is a secret."""
+    instead = next((instead for instead, telling in TELLING.items() if telling.search(found["name"])), found["value"])
+    return found[0].removesuffix(found["value"]) + instead
 
 
 def without_server(url: "re.Match[str]") -> str:

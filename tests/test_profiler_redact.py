@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,12 @@ PLANTED = [
     "Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc",
     "deadbeefdeadbeefdeadbeefdeadbeef",
     "key Ab3dE5fG7hI9jK1lM3nO5pQ7rS9t",
+    "joined 2001:db8::17",
 ]
 MUST_GO = """
     alice Bob Smith carol dave gpu-node-17 secret-project client-x /mnt /home private amazonaws hunter2 example.org
     example.edu hpc 10.20.30.40 rack2 internal abcdefghijklmnop Zm9vYmFy 0123456789abcdef wJalr K7MDENG eyJ deadbeef
-    Ab3dE5
+    Ab3dE5 db8
 """
 
 
@@ -66,6 +68,24 @@ def test_redacted_files_hold_no_secret(tmp_path: Path, build: Any, monkeypatch: 
         one.events.drop(columns="name").astype(texts) for one in (kineto.read(tmp_path / "closed.json"), trace)
     )
     assert_frame_equal(hidden, plain)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("train.py --password hunter2 --lr 1e-3", "train.py --password [masked] --lr 1e-3"),
+        ("train.py --wandb-api-key=12345678 --hf_token ab", "train.py --wandb-api-key=[masked] --hf_token [masked]"),
+        ("train.py --pw 'two words' -v", "train.py --pw [masked] -v"),
+        (shlex.join(["train.py", "--pw", "it's"]), "train.py --pw [masked]"),
+        ("train.py db.password=abc", "train.py db.password=[masked]"),
+        ("train.py --user carol --master-addr node17", "train.py --user [user] --master-addr [host]"),
+        ("train.py --tokens 512 --num-key-value-heads 8 --monkey 3 --no-password", None),
+        ("train.py --token --resume", None),
+        ("aten::mm(key=3)", None),
+    ],
+)
+def test_what_an_option_is_given_goes_where_its_name_tells(command: str, shown: str | None) -> None:
+    assert redactor([])(command) == (shown or command)
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
