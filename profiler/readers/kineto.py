@@ -302,7 +302,7 @@ def warn(found: Found, columns: Columns, repairs: Mapping[str, int], kept: int) 
         IMPOSSIBLE: columns.impossible,
         **repairs,
         "stretches of the file are no JSON and were left out": found.broken,
-        "events with raw control characters or bad UTF-8 were read with them replaced": found.repaired,
+        "events with raw control characters, bad UTF-8 or numbers that JSON has not (NaN) were read all the same": found.repaired,
     }
     lines = counted(numbers)
     if (processes := len(columns.processes)) > 1:  # each counts its correlations from 1, so they may be mixed up

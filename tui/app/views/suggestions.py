@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PAGE, CHANGES, NEXT = "page", "changes", "next"  # what the pane shows
 CONTEXT: Final = 3  # lines
-NONE: Final = "there is none yet: optimizations and `qrprof gate` make some, and so do runs that call QR"
+NONE: Final = "there is none yet: optimizations and `qrprof gate` make some, and so do traced runs that call QR"
 
 
 class SuggestionsView(PaneView["Suggestions"]):
