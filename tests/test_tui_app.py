@@ -173,6 +173,7 @@ def test_where_no_replay_is_believed_a_what_if_says_why(root: Path) -> None:
     [
         ("kind:gap", {"launch-bound op (gap)", "host work (gap)", "blocking copy (gap)"}),
         ("share>2", {"linalg_qr", "launch-bound op (gap)", "host work (gap)"}),
+        ("gain>1", {"linalg_qr", "launch-bound op (gap)", "host work (gap)"}),
         ("lqr", {"linalg_qr"}),
         ("kind:gap ms>10", {"launch-bound op (gap)"}),
     ],
