@@ -64,7 +64,7 @@ def checked(entry: Entry, path: Path, accepted: frozenset[str]) -> bytes:
     Raises Refused.
     """
     if entry.digest not in accepted:
-        raise Refused(f"you have not accepted it on this machine; see `qrprof swaps show {entry.name}`")
+        raise Refused(f"you have not accepted it on this machine for this folder; see `qrprof swaps show {entry.name}`")
     if entry.torch and not same_torch(entry.torch, torch.__version__):
         raise Refused(f"it was judged with torch {entry.torch}, this is {torch.__version__}; judge it again")
     if entry.device == "cpu" and entry.machine not in ("", cpu_name()):

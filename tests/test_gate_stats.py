@@ -140,6 +140,23 @@ def test_decisions(speedup: Interval, outcome: str, detector: str | None) -> Non
     assert "1.020x" in decision.detail
 
 
+@pytest.mark.parametrize(
+    ("noise", "speedup", "outcome", "detector"),
+    [
+        (0.49, Interval(1.1, 1.3, 1.9), "FAIL", "noise"),
+        (0.5, Interval(1.1, 1.3, 1.9), "UNKNOWN", "noise"),
+        (14.7, Interval(0.7, 1.1, 9.0), "UNKNOWN", "noise"),
+        (0.5, Interval(0.4, 0.5, 0.6), "FAIL", "slower"),
+        (0.5, Interval(1.6, 1.8, 2.0), "PASS", None),
+    ],
+)
+def test_where_noise_is_hopeless_nothing_is_failed_for_it(
+    noise: float, speedup: Interval, outcome: str, detector: str | None
+) -> None:
+    decision = decide(speedup, Noise(noise, 0.0), 0.0, 1, "stock")
+    assert (decision.outcome, decision.detector) == (outcome, detector)
+
+
 def test_what_passes_as_the_first_try_may_not_as_the_hundredth() -> None:
     speedup = Interval(1.03, 1.05, 1.07)
     assert decide(speedup, QUIET, 0.0, 1, "stock").outcome == "PASS"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Workshop
 from gate_cases import FAILED, PASSED
 
 from qrprof.planner.gate.evidence import Spent, find, listed, spent
@@ -233,6 +234,31 @@ def test_an_interrupt_leaves_no_verdict(gate: Gate) -> None:
     gate.during = interrupt
     assert run(["gate", "fast.py", "--task", "mm"]) == 130
     assert kept() == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_leaves_no_files(workshop: Workshop, number: signal.Signals, code: int) -> None:
+    keep(workshop.folder, TASK)
+    workshop.write("endless.py", "import time\ntime.sleep(600)\n")
+    (workshop.folder / "tmp").mkdir()
+    command = ("-m", "qrprof", "gate", "endless.py", "--task", "mm", "--allow-unsandboxed")
+    process = workshop.start(*command, TMPDIR=str(workshop.folder / "tmp"))
+    assert process.stderr
+    while process.stderr.readline() != "qrprof: build\n":
+        assert process.poll() is None
+    process.send_signal(number)
+    ended = workshop.ended(process)
+    assert (ended.code, "Traceback" in ended.err) == (code, False), ended.err
+    assert list((workshop.folder / "tmp").iterdir()) == []
+
+
+def test_a_file_that_is_no_utf_8_is_refused_before_anything_is_run(
+    gate: Gate, said: Callable[[], str], tmp_path: Path
+) -> None:
+    (tmp_path / "fast.py").write_bytes(HONEST.encode() + b"# caf\xe9\n")
+    assert run(["gate", "fast.py", "--task", "mm"]) == 2
+    assert "fast.py is not UTF-8 (byte 0xe9 at 43); save it as UTF-8" in said()
+    assert gate.seen == {}
 
 
 def test_a_ledger_that_cannot_be_used_is_told_before_anything_is_run(

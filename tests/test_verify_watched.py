@@ -287,3 +287,21 @@ def test_on_a_gpu_memory_counts_as_it_was_asked_for(
     monkeypatch.setattr("torch.cuda.memory_stats", lambda: stats)
     monkeypatch.setattr("torch.cuda.memory_allocated", lambda: 512)
     assert training.held() == bytes_
+
+
+@pytest.mark.parametrize(
+    ("op", "call"), [("sum.dim_IntList", "x.sum(1)"), ("linalg_qr", "torch.linalg.qr(x).R"), ("mm", "x @ x")]
+)
+def test_the_inputs_of_an_op_and_of_an_overload_are_moved_by_one_rounding(op: str, call: str) -> None:
+    code = f"""
+import torch
+from qrprof.kernels.running.rounding import install
+x = torch.rand(80, 80, generator=torch.Generator().manual_seed(0))
+stock = {call}
+install(["{op}"], 1)
+moved = {call}
+assert not torch.equal(moved, stock)
+torch.testing.assert_close(moved, stock, rtol=1e-3, atol=1e-3)
+"""
+    child = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr

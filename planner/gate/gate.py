@@ -238,7 +238,7 @@ def fallback(timed: Timed, same_bits: bool) -> tuple[Finding, ...]:
     if not same_bits or faster:
         return ()
     outcomes = {finding.outcome for finding in timed.checked.findings}
-    detail = "every bit of every answer is the stock op's, and it is not faster"
+    detail = "every bit of every answer is the stock op's, and no gain over it was shown"
     return (failure("fallback", "timing", detail, None, "FAIL" if "FAIL" in outcomes else "SUSPECT"),)
 
 

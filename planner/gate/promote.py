@@ -1,10 +1,13 @@
 """Whether a timing shows a gain: the lower bound of the speedup against the noise and the number of tries."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from qrprof.planner.gate.records import Detector, Interval, Outcome
 from qrprof.planner.gate.stats import Noise, needed
 from qrprof.profiler.units import ratio, share
+
+HOPELESS: Final = 0.5  # of noise: more rounds do not help, and nothing short of slower is shown
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,9 @@ class Decision:
 def decide(speedup: Interval, noise: Noise, sigma: float, tries: int, base: str) -> Decision:
     """PASS where the lower bound exceeds what is needed; `base` names what the speedup is over.
 
-    Not shown is FAIL ("noise") where the best estimate does not reach it either, and UNKNOWN where it does: a quieter
-    machine could show it. "slower" where even the upper bound says so, beyond the noise.
+    Not shown is FAIL ("noise") where the best estimate does not reach it either, and UNKNOWN where it does, or where
+    the noise is HOPELESS: a quieter machine could show it. "slower" where even the upper bound says so, beyond the
+    noise.
     """
     bound = needed(noise, sigma, tries)
     figures = (
@@ -30,4 +34,5 @@ def decide(speedup: Interval, noise: Noise, sigma: float, tries: int, base: str)
         return Decision("PASS", None, figures, bound)
     if speedup.high < 1 / (1 + noise.fraction):
         return Decision("FAIL", "slower", figures, bound)
-    return Decision("FAIL" if speedup.mid <= bound else "UNKNOWN", "noise", figures, bound)
+    known = speedup.mid <= bound and noise.fraction < HOPELESS
+    return Decision("FAIL" if known else "UNKNOWN", "noise", figures, bound)

@@ -14,7 +14,7 @@ from typing import Final
 from qrprof.planner.gate.diagnose import with_cause
 from qrprof.planner.gate.floor import floor_ns
 from qrprof.planner.gate.judge import judged
-from qrprof.planner.gate.promote import Decision, decide
+from qrprof.planner.gate.promote import HOPELESS, Decision, decide
 from qrprof.planner.gate.readings import impossible, logs, mismatch, nets
 from qrprof.planner.gate.records import CaseTime, Finding, Interval, TaskCase
 from qrprof.planner.gate.replies import Worker
@@ -28,7 +28,6 @@ BUDGET_NS: Final = 5e9  # of one measurement: more rounds where they are short, 
 FEWEST_ROUNDS, MOST_ROUNDS = 10, 30
 FEWER: Final = 0.5  # of the calls at least: what surrounds a request has to stay small beside it
 PATIENCE_NS: Final = 120e9  # after which a measurement ends with the rounds that it has
-HOPELESS: Final = 0.5  # of noise: more rounds do not help
 BASES: Final = {STOCK: "the stock op", PARENT: "the parent"}
 FURTHER: Final = 2  # times as many rounds, once, where the first do not decide
 
@@ -68,7 +67,8 @@ class Result:
         return self.decision.outcome == "UNKNOWN" and self.noise is not None and self.noise.fraction < HOPELESS
 
 
-DROWNED: Final = Decision("UNKNOWN", "noise", "calls are too short beside the round trip to a process to be timed", 1.0)
+SHORT: Final = "calls are too short to be timed beside the round trip to a process, or the machine is too busy"
+DROWNED: Final = Decision("UNKNOWN", "noise", SHORT, 1.0)
 BUSY: Final = Decision("UNKNOWN", "noise", f"fewer than {FEWEST_ROUNDS} rounds in {PATIENCE_NS / 1e9:.0f} s", 1.0)
 
 

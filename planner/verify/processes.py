@@ -12,13 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from qrprof.kernels.running.launch import CHILD
 from qrprof.kernels.running.request import Request
 from qrprof.profiler.errors import Exit, QrprofError
-from qrprof.profiler.recording.relay import SIGNALLED, Child, handled
+from qrprof.profiler.recording.relay import SIGNALLED, Child
 from qrprof.profiler.recording.spawn import QUIET
 
 LAST: Final = 2000  # bytes of a program's output that are looked at
@@ -56,17 +55,6 @@ class Ended:
         said = f": {self.last}" if self.last else ""
         late = f"is still running after {self.seconds:.0f} s, and is ended"
         return (late if self.code is None else f"ends with exit code {self.code}") + said
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: after what it has started, and with exit code 128 + n."""
-
-    def received(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(SIGNALLED + number)
-
-    with handled((signal.SIGTERM, signal.SIGHUP), received):
-        yield
 
 
 def run(program: Program, leg: Leg, folder: Path, limit_s: float | None = None) -> Ended:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 PASSED_ON = (
     signal.SIGINT,
@@ -72,6 +73,17 @@ def handled(numbers: Sequence[signal.Signals], received: Callable[[int, FrameTyp
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: after what it has started, and with exit code 128 + n."""
+
+    def received(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(SIGNALLED + number)
+
+    with handled((signal.SIGTERM, signal.SIGHUP), received):
+        yield
 
 
 def start_witness() -> Child:

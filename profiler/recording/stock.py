@@ -56,10 +56,12 @@ def out_form(op: str) -> Any:
     """The overload of `op` that writes its results to what it is given; None where that is of no use here."""
     import torch
 
+    if op not in RESULTS:  # which all have a packet by their name; an overload's has a dot
+        return None
     packet = getattr(torch.ops.aten, op)
     overloads = [getattr(packet, name) for name in packet.overloads()]
-    results = len(RESULTS.get(op, ()))
-    fitting = [one for one in overloads if sum(argument.is_out for argument in one._schema.arguments) == results > 0]
+    results = len(RESULTS[op])
+    fitting = [one for one in overloads if sum(argument.is_out for argument in one._schema.arguments) == results]
     return fitting[0] if fitting else None
 
 

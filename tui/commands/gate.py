@@ -16,6 +16,7 @@ from qrprof.planner.gate.records import Outcome, Task, Verdict
 from qrprof.planner.gate.task_store import load_task
 from qrprof.planner.ledger import opened
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.recording.relay import ended_by_signals
 from qrprof.tui.commands.bench import STDOUT
 from qrprof.tui.commands.task import FILE
 from qrprof.tui.commands.verdict import page, record
@@ -56,7 +57,7 @@ def command(file: Path, task_id: str, parent: Path | None, target: Path | None, 
 
     task = load_task(Path.cwd(), task_id)
     layer = layer_for(str(file), unsandboxed)
-    with TemporaryDirectory(prefix="qrprof-gate-") as folder:
+    with ended_by_signals(), TemporaryDirectory(prefix="qrprof-gate-") as folder:
         candidate = frozen(file, Path(folder, "candidate.py"))
         verdict = judged(task, candidate, frozen(parent, Path(folder, "parent.py")) if parent else None, layer)
         source = candidate.read_bytes()
@@ -76,9 +77,14 @@ def command(file: Path, task_id: str, parent: Path | None, target: Path | None, 
 def frozen(file: Path, copy: Path) -> Path:
     """A copy that nobody edits while it is judged: each of its processes starts from it."""
     try:
-        copy.write_bytes(file.read_bytes())
+        source = file.read_bytes()
+        source.decode()
+        copy.write_bytes(source)
     except OSError as error:
         raise QrprofError(f"cannot copy {file} to {copy.parent}: {error.strerror}; make room, or it readable") from None
+    except UnicodeDecodeError as error:
+        what = f"byte {source[error.start]:#04x} at {error.start}"
+        raise QrprofError(f"{file} is not UTF-8 ({what}); save it as UTF-8", Exit.USAGE) from None
     return copy
 
 

@@ -65,7 +65,8 @@ def new(run: str | None, op: str | None, cases: str | None, device: str | None, 
         raise click.UsageError("give --from RUN with --op, or --qr SET")
     if run is not None and (op is None or device is not None):
         raise click.UsageError("with --from give --op, and no --device: it is the run's")
-    task = keep(Path.cwd(), of_run(run, op, number) if run and op else of_set(str(cases), op, device))
+    made = of_set(str(cases), op, device) if run is None or op is None else of_run(run, op, number)
+    task = keep(Path.cwd(), made)
     if as_json:
         write_json({"task": asdict(task)})
     else:

@@ -19,12 +19,13 @@ from qrprof.planner.ledger import looked_up, opened
 from qrprof.planner.predictions import Prediction
 from qrprof.planner.swaps import store
 from qrprof.planner.swaps.publish import swaps_file
-from qrprof.planner.verify.processes import Program, ended_by_signals
+from qrprof.planner.verify.processes import Program
 from qrprof.planner.verify.records import Equivalence, Gain, Outcome, Verification
 from qrprof.planner.verify.verify import Task, ops_of, verify
 from qrprof.profiler import units
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.recording.launcher import launch_of
+from qrprof.profiler.recording.relay import ended_by_signals
 from qrprof.profiler.recording.script import check_script
 from qrprof.profiler.store import FOLDER
 from qrprof.tui.commands.bench import STDOUT
