@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Final
 
-ROUNDS: Final = 20
+ROUNDS: Final = 50
+EASY: Final = 8  # rounds, after which every other one halves: beside a flat end false positions hardly move
 
 
 def zero_of(off: Callable[[float], float], low: float, high: float, near: float) -> float | None:
-    """Where `off` is within `near` of 0 between `low` and `high`, by false position (Illinois rule).
+    """Where `off` is within `near` of 0 between `low` and `high`, by false position (Illinois rule) and halves.
 
     None where its values at the two ends have one sign.
     """
@@ -17,8 +18,9 @@ def zero_of(off: Callable[[float], float], low: float, high: float, near: float)
     if off_low * off_high > 0:
         return None
     value = high
-    for _ in range(ROUNDS):
-        value = (low * off_high - high * off_low) / (off_high - off_low)
+    for turn in range(ROUNDS):
+        halves = turn >= EASY and turn % 2 == 0
+        value = (low + high) / 2 if halves else (low * off_high - high * off_low) / (off_high - off_low)
         error = off(value)
         if abs(error) <= near:
             break
