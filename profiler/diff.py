@@ -18,7 +18,7 @@ import pandas as pd
 
 from qrprof.profiler import units
 from qrprof.profiler.facts import Facts, find_facts
-from qrprof.profiler.noise import Noise, of_run, within_run
+from qrprof.profiler.noise import Noise, frequency, of_run, within_run
 from qrprof.profiler.owners import describe
 from qrprof.profiler.partition import UNATTRIBUTED, Partition, divide
 from qrprof.profiler.runinfo import Block, RunInfo
@@ -86,15 +86,16 @@ def side(trace: Trace, run: RunInfo) -> Side:
 
 def side_of(facts: Facts, run: RunInfo, parts: Partition) -> Side:
     """The same of a run whose time is divided."""
-    noise = of_run(run) if run.unprofiled_ns() else within_run([recorded(facts)])
+    noise = of_run(run) if run.unprofiled_ns() else within_run([recorded(facts, run)], frequency(run))
     return Side(run, parts, first_calls(facts), noise)
 
 
-def recorded(facts: Facts) -> Block:
+def recorded(facts: Facts, run: RunInfo) -> Block:
     """The recorded steps as a block, for runs that have no other."""
-    windows = facts.steps.device
+    windows, kinds = facts.steps.device, {step.index: step.kind for step in run.recorded}
     durations = (windows.end - windows.start).tolist()
-    return Block(clock="trace", first_step=0, durations_ns=durations, kinds=["A"] * len(durations))
+    named = [kinds.get(number, "A") for number in facts.steps.numbers.tolist()]
+    return Block(clock="trace", first_step=0, durations_ns=durations, kinds=named)
 
 
 def first_calls(facts: Facts) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from qrprof.profiler.diff import Diff, Side, diff, regressed, side
 from qrprof.profiler.noise import Noise
 from qrprof.profiler.read import ranked, read, read_all
-from qrprof.profiler.runinfo import DeviceInfo, RunInfo
+from qrprof.profiler.runinfo import DeviceInfo, RecordedStep, RunInfo
 from qrprof.profiler.trace import Trace
 
 DATA = Path(__file__).parent / "data"
@@ -160,6 +160,17 @@ def test_noise_of_a_run_without_unprofiled_steps_is_that_of_the_recorded(build: 
     assert by_key(few, "change") == {"mm": ""}
 
 
+def test_kinds_of_recorded_steps_are_not_noise(build: Any) -> None:
+    rows, now, kinds = [build.mark(0, 0)], 0, "AABABBAB"
+    for number, kind in enumerate(kinds, start=1):
+        now += 100 if kind == "A" else 300
+        rows += [build.op("mm", now - 100, now), build.mark(number, now)]
+    steps = [RecordedStep(index=number, kind=kind, weight=1 / 8) for number, kind in enumerate(kinds)]
+    run = build.run().model_copy(update={"recorded": steps})
+    found = diff(side(Trace.from_rows(rows), run), side(Trace.from_rows(rows), run))
+    assert (found.noise, found.floor_ns) == ("within-run", 0)
+
+
 # --- what is not compared
 
 
@@ -214,6 +225,19 @@ def test_slower_by_more_than_the_limit_and_the_noise(make: Make, ns: int, limit:
     found = diff(make(FIRST, noise=Noise("within-run", 0.01)), make(FIRST, unprofiled=ns))
     assert found.floor_ns == pytest.approx(10)
     assert regressed(found, limit) is fails
+
+
+def test_one_evaluation_more_is_no_regression(build: Any) -> None:
+    """Two runs of a program that evaluates now and then, which is most of its mean step."""
+
+    def run_of(evaluations: int) -> Side:
+        durations = [60_000 if step in (17, 67, 117)[:evaluations] else 1000 + step % 3 for step in range(125)]
+        rows = [build.mark(0, 0), build.op("mm", 0, 1000), build.mark(1, 1000)]
+        return side(Trace.from_rows(rows), build.run(durations))
+
+    found = diff(run_of(2), run_of(3))
+    assert found.steps_ns[1] > 1.2 * found.steps_ns[0]
+    assert not regressed(found, 0.05)
 
 
 def test_unknown_noise_does_not_excuse_a_slower_step(make: Make) -> None:

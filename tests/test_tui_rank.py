@@ -232,6 +232,14 @@ def test_a_drift_is_noted_above_5_percent(store: Store, after: int, said: str) -
     assert [said in note for note in notes] == [True] * bool(said)
 
 
+def test_a_single_long_step_is_noise_and_no_drift(store: Store) -> None:
+    store.change(unprofiled=[block(3, [800_000] * 5), block(14, [800_000] * 4 + [1_600_000])])
+    record = store.json("rank")
+    assert not [note for note in record["notes"] if "unprofiled steps after the recording" in note]
+    assert record["step_ms"] == pytest.approx(0.88)
+    assert record["noise"]["ms"] >= 0.08  # what the step owes to it
+
+
 def test_notes_of_the_run_are_printed(store: Store) -> None:
     store.change(notes=["steps differ: the recorded ones are 1 of 3 kinds"])
     assert "steps differ: the recorded ones are 1 of 3 kinds" in store.json("rank")["notes"]

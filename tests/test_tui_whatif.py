@@ -135,7 +135,8 @@ def test_json_of_a_sweep(store: Any) -> None:
 
 def test_a_gain_under_the_noise_is_called_so(store: Any) -> None:
     block = {"clock": "device events", "first_step": 0, "kinds": ["A"] * 10}
-    store.change(unprofiled=[{**block, "durations_ns": [820_000, 1_020_000] * 5}])
+    uneven = [1000 * us for us in (820, 820, 820, 1020, 1020, 820, 1020, 1020, 1020, 820)]
+    store.change(unprofiled=[{**block, "durations_ns": uneven}])
     text = store.text("--set", "mm=1.01x")
     assert "in noise at most 4.95 us of a step of 920 us, under twice its within-run noise of" in text
     assert "in noise" not in store.text("--set", "mm=0")

@@ -18,12 +18,12 @@ from qrprof.profiler.devices import Peaks, devices_folder, peaks_for
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.linalg import by_signature, row_signature
 from qrprof.profiler.load import load_run
-from qrprof.profiler.noise import Noise, drift, of_run
+from qrprof.profiler.noise import Noise, frequency, lasting_drift, of_run
 from qrprof.profiler.partition import CALL_IDENTITY, Partition, divide
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 from qrprof.profiler.store import find_run
 
-DRIFT = 0.05  # between the medians of the first and the last unprofiled block
+DRIFT = 0.05  # between the means of the first and the last unprofiled block: less is not worth a note
 MS = 1e6  # ns
 
 
@@ -79,7 +79,7 @@ def notes(ranking: Ranking) -> list[str]:
     run, found = ranking.run, []
     if ranking.partition.step_ns is None:
         found.append("no step ran unprofiled: shares are of the recorded time, which holds the profiler's own cost")
-    moved = drift(run.unprofiled)
+    moved = lasting_drift(run.unprofiled, frequency(run))
     if abs(moved) > DRIFT:
         change = "longer" if moved > 0 else "shorter"
         found.append(
