@@ -32,6 +32,7 @@ from qrprof.profiler.nesting import Floats, Ints
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
 from qrprof.profiler.sums import Columns
+from qrprof.profiler.unlike import cause
 
 TOLERANCE: Final = 0.02  # of T
 INPUTS: Final = ("key", "shapes", "dtypes")
@@ -60,7 +61,7 @@ def calibrate(
     measured; it is asked only where that decides. Without a record, or a timed step, pieces stay as recorded.
     """
     step, total = run.step_ns() if run else None, float(recorded.sum())
-    if step is None:
+    if run is None or step is None:
         return Calibration(recorded, None)
     undisturbed = abs(step - total) <= TOLERANCE * step
     if on_device and undisturbed:
@@ -77,7 +78,9 @@ def calibrate(
         ns = known.copy()
         ns[sought] = fitted(recorded[sought], weight[sought], left)
         return Calibration(ns, factor)
-    return uniform(recorded, step) if undisturbed else Calibration(recorded, None, reason)
+    if undisturbed:
+        return uniform(recorded, step)
+    return Calibration(recorded, None, f"{reason}: {cause([run], total)}")
 
 
 def fitted(recorded: Floats, weight: Floats, total: float) -> Floats:
@@ -141,17 +144,16 @@ def timed(pieces: Columns, recorded: Floats, run: RunInfo | None) -> Floats:
 
 
 def refusal(step: float, recorded: float, held: float, factor: float, lowest: float, on_device: bool) -> str | None:
-    """Why a factor, `lowest` at least, cannot be believed, in one sentence; None where it can."""
-    unlike = "the recorded steps are not like the others; record more of them (--steps)"
+    """In what way a factor, `lowest` at least, cannot be believed; None where it can."""
     if on_device and held > (1 + TOLERANCE) * step:
         return (
             f"device work alone takes {units.time(held)} of a recorded step, more than the whole unprofiled step of "
-            f"{units.time(step)}: {unlike}"
+            f"{units.time(step)}"
         )
     if not lowest <= factor <= HIGHEST:
         what = "device work" if on_device else "linalg timed without the profiler"
         return (
             f"to turn a recorded step of {units.time(recorded)} ({units.time(held)} of it {what}) into the unprofiled "
-            f"{units.time(step)}, the rest would be scaled by {factor:.2f}, outside {lowest:g} to {HIGHEST}: {unlike}"
+            f"{units.time(step)}, the rest would be scaled by {factor:.2f}, outside {lowest:g} to {HIGHEST}"
         )
     return None

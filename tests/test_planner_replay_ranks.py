@@ -16,6 +16,7 @@ from qrprof.planner.replay.model import model_of, step_of
 from qrprof.planner.replay.ranks import Joint, Replay, joint_of, replay
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.trace import Trace
+from qrprof.profiler.unlike import UNLIKE
 
 US = 1000
 WALL = 1_700_000_000 * 10**9  # ns: November 2023
@@ -303,6 +304,7 @@ def test_steps_that_no_cost_explains(build: Any, times: float, said: str) -> Non
     traces, spans, _ = LATE.play(build)
     found = joint(traces, {rank: build.run([round(times * spans[rank])] * 5) for rank in traces})
     assert said in (found.withheld or "")
+    assert (found.withheld or "").endswith(f": {UNLIKE}")
 
 
 # --- what is withheld

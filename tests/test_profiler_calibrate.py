@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from qrprof.profiler.calibrate import HIGHEST, Calibration, calibrate
 from qrprof.profiler.cost import LOWEST
 from qrprof.profiler.linalg import row_signature
+from qrprof.profiler.unlike import UNLIKE
 
 QR = {"shapes": "[[64,64],[]]", "dtypes": "float,"}
 
@@ -174,6 +175,7 @@ def test_what_does_not_fit_the_unprofiled_step_is_withheld(
 ) -> None:
     parts = build.divide(busy_step(build, busy, idle), build.run([step]))
     assert reason in (parts.withheld or "")
+    assert (parts.withheld or "").endswith(f": {UNLIKE}")
     assert parts.factor is None
     assert parts.rows["ns"].tolist() == parts.rows["recorded_ns"].tolist()
 

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import example, given
@@ -55,6 +55,22 @@ def test_a_regular_series_of_slow_steps_is_a_kind_of_its_own() -> None:
 )
 def test_slow_steps_without_a_rhythm_are_noise(slow: list[int]) -> None:
     assert slow_series(steps("." * 20, slow)) is None
+
+
+@pytest.mark.parametrize("times", [1.6, 2.9])
+def test_a_series_stands_out_from_other_slow_steps(times: float) -> None:
+    found = [
+        replace(step, ns=round(times * MS)) if step.index in (5, 6, 12) else step
+        for step in steps("." * 20, [3, 8, 13, 18])
+    ]
+    assert slow_series(found) == (5, 3)
+
+
+def test_a_slower_series_within_a_slow_one_is_a_kind_of_its_own() -> None:
+    slower = range(3, 60, 15)
+    found = [replace(step, ns=9 * MS) if step.index in slower else step for step in steps("." * 60, range(3, 60, 5))]
+    assert Counter(kinds_of(found)) == {"A": 48, "A+": 8, "A++": 4}
+    assert [step.index for step, kind in zip(found, kinds_of(found), strict=True) if kind == "A++"] == [*slower]
 
 
 def test_profiled_steps_belong_to_the_series_though_they_are_not_timed() -> None:
@@ -248,6 +264,65 @@ def test_a_rhythm_seen_only_in_the_times_is_a_period() -> None:
     window, kinds = course.windows[-1], course.kinds
     assert [kinds[i] for i in window].count("A+") == 1
     assert len(window) == 10
+
+
+def rare(period: int, offset: int, also: Callable[[int], bool] = lambda i: False) -> Callable[[int], int]:
+    """Times of a program with an evaluation each `period` steps; steps `also` named take a bit longer."""
+    return lambda i: 100 * MS if i % period == offset else MS + MS * 6 // 10 * also(i)
+
+
+def check_rare(course: Course, period: int, offset: int) -> None:
+    """The last window holds the evaluation, and it weighs what it should."""
+    kinds = kinds_of(course.seen)
+    recorded = [course.kinds[i] for i in course.windows[-1]]
+    weight = weights(recorded, kinds, find_period(kinds))
+    found = sum(w for i, w in zip(course.windows[-1], weight, strict=True) if i % period == offset)
+    assert found == pytest.approx(1 / period)
+
+
+@given(st.integers(2, 64), st.integers(0, 63), st.integers(10, 200))
+@example(64, 26, 90)  # one falls into the recording
+@example(50, 0, 1000)
+def test_an_evaluation_is_found_by_its_time_alone(period: int, offset: int, other: int) -> None:
+    offset %= period
+    course = follow(lambda i: (), ns=rare(period, offset, also=lambda i: i == other))
+    check_rare(course, period, offset)
+    assert course.length <= 6 * 64
+
+
+def test_an_evaluation_beside_a_log_is_found() -> None:
+    def ns(i: int) -> int:
+        return 100 * MS if i % 50 == 9 else 8 * MS if i % 10 == 9 else MS
+
+    course = follow(lambda i: (), ns=ns)
+    check_rare(course, 50, 9)
+    assert {course.kinds[i] for i in course.windows[-1]} == {"A", "A+", "A++"}
+
+
+def test_an_evaluation_rarer_than_is_looked_for_takes_as_long_a_window() -> None:
+    course = follow(lambda i: (), Settings(steps=100), rare(100, 7))
+    (window,) = course.windows
+    assert len(window) == 100
+    assert sum(i % 100 == 7 for i in window) == 1
+    assert window[-1] + 2 <= 505  # the steps of the program that are asked for then
+
+
+def test_steps_that_are_slow_at_random_are_not_waited_for() -> None:
+    steady = follow(lambda i: ()).length
+    assert follow(lambda i: (), ns=lambda i: 30 * MS if i == 110 else MS).length == steady
+    assert follow(lambda i: (), ns=lambda i: 30 * MS if i in (40, 53, 99) else MS).length == steady
+    assert follow(lambda i: (), ns=lambda i: 3 * MS if i in (50, 100) else MS).length == steady
+
+
+def test_a_stall_is_waited_for_until_it_is_overdue() -> None:
+    course = follow(lambda i: (), ns=lambda i: 5_000 * MS if i == 15 else 500 * MS)  # 20 steps take 12 s
+    assert 15 + 64 <= course.length <= 15 + 64 + 5
+    assert [len(window) for window in course.windows] == [5]
+
+
+def test_a_slow_program_is_not_waited_for() -> None:
+    course = follow(lambda i: (), ns=lambda i: 100_000 * MS if i == 5 else 4_000 * MS)
+    assert course.length < 25
 
 
 def test_without_a_period_what_was_asked_for_is_recorded() -> None:

@@ -20,6 +20,7 @@ from qrprof.profiler.linalg import LINALG_DRIVERS, by_signature, row_signature
 from qrprof.profiler.nesting import Floats, Ints, Strings, pick
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at, window_at
+from qrprof.profiler.unlike import cause
 
 ERROR: Final = {True: 0.03, False: 0.05}  # most that the unchanged replay of a trusted, of a partial trace may be off
 EXPLAINED: Final = {True: 0.9, False: 0.8}  # least share of device starts that follow from an edge
@@ -58,7 +59,7 @@ def model_of(facts: Facts, run: RunInfo | None = None) -> Model:
     gauged = None if graph.explained is None else segment_cost(facts, run)
     if run is not None and graph.explained is None:
         known = measured(graph, run)
-    return make_model(graph, run.step_ns() if run else None, known, gauged)
+    return make_model(graph, run, known, gauged)
 
 
 def measured(graph: Graph, run: RunInfo) -> Floats:
@@ -79,10 +80,10 @@ def measured(graph: Graph, run: RunInfo) -> Floats:
     return known
 
 
-def make_model(graph: Graph, step_ns: float | None, known: Floats, gauged: float | None = None) -> Model:
+def make_model(graph: Graph, run: RunInfo | None, known: Floats, gauged: float | None = None) -> Model:
     """Replay and calibrate a graph.
 
-    `step_ns` is the mean unprofiled step; None: times stay as recorded. `known` are the times of segments that were
+    Without a `run` that knows the unprofiled step times stay as recorded. `known` are the times of segments that were
     measured without the profiler, ns, and NaN for the others. `gauged` is the profiler's cost a segment, ns, where it
     was measured.
     """
@@ -91,9 +92,11 @@ def make_model(graph: Graph, step_ns: float | None, known: Floats, gauged: float
     replayed = step_of(plain, unchanged(graph))
     plain = replace(plain, replayed_ns=replayed, base_ns=replayed, next_step_error=next_step_error(plain))
     reason = _unfit(cover(graph.facts), plain)
-    if step_ns is None or reason:
+    step_ns = run.step_ns() if run else None
+    if run is None or step_ns is None or reason:
         return replace(plain, withheld=reason)
-    return calibrated(plain, step_ns, known, gauged)
+    found = calibrated(plain, step_ns, known, gauged)
+    return replace(found, withheld=f"{found.withheld}: {cause([run], replayed)}") if found.withheld else found
 
 
 def calibrated(model: Model, step_ns: float, known: Floats, gauged: float | None) -> Model:
@@ -148,7 +151,7 @@ def _too_far(shortest: float, longest: float, step_ns: float) -> str:
     span = units.time(shortest) if shortest == longest else f"{units.time(shortest)} to {units.time(longest)}"
     return (
         f"the recorded steps replay in {span} whatever the profiler cost the host, and the unprofiled step takes "
-        f"{units.time(step_ns)}: the recorded steps are not like the others; record more of them (--steps)"
+        f"{units.time(step_ns)}"
     )
 
 

@@ -28,6 +28,7 @@ from qrprof.profiler.gauge import segment_cost
 from qrprof.profiler.nesting import Floats, Mask, pick
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
+from qrprof.profiler.unlike import cause
 
 UNKNOWN: Final = "the ranks' clocks have no common zero, and no collective that ends everywhere at once lines them up"
 
@@ -78,7 +79,10 @@ def joint_of(facts: Mapping[int, Facts], runs: Mapping[int, RunInfo] | None = No
         return replace(joint, withheld=reason)
     gauged = [segment_cost(facts[rank], known[rank]) for rank in plain]
     cost = None if None in gauged else median(ns for ns in gauged if ns is not None)
-    return calibrated(joint, sum(measured) / len(measured), cost)
+    tuned = calibrated(joint, sum(measured) / len(measured), cost)
+    if tuned.withheld is None:
+        return tuned
+    return replace(tuned, withheld=f"{tuned.withheld}: {cause([known[rank] for rank in plain], _mean(joint))}")
 
 
 def join(plain: Mapping[int, Model], found: Collectives) -> Joint:
@@ -231,5 +235,5 @@ def _too_far(shortest: float, longest: float, step_ns: float) -> str:
     span = units.time(shortest) if shortest == longest else f"{units.time(shortest)} to {units.time(longest)}"
     return (
         f"the ranks' recorded steps replay in {span} whatever the profiler cost their hosts, and the unprofiled step "
-        f"takes {units.time(step_ns)}: the recorded steps are not like the others; record more of them (--steps)"
+        f"takes {units.time(step_ns)}"
     )

@@ -14,7 +14,7 @@ each recorded step is then weighted by how often its kind occurs.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +23,9 @@ WATCH_SECONDS = 10.0  # how long to look for a rare kind of step once a window i
 SEARCH_SECONDS = 120.0  # how long to look for the period of a pattern that is seen to vary
 FIRST_LOOK = 2  # blocks to look through for a period before recording without one
 SLOW = 1.5  # a step this many times the median may belong to a series of slow ones
+SERIES = 4  # steps at least: three may lie evenly by chance
+FAR = 5.0  # times the median: steps worth waiting for more of, where they also hold
+MUCH = 0.05  # of the time
 
 
 class Phase(StrEnum):
@@ -76,14 +79,21 @@ class Decision:
 
 
 def kinds_of(steps: Sequence[Step]) -> list[str]:
-    """The kind of each step: "A" for the commonest pattern of calls, "B", ...; a `+` marks a slow series."""
-    series = slow_series(steps)
-    keys = [(step.calls, series is not None and step.index % series[0] == series[1]) for step in steps]
+    """The kind of each step: "A" for the commonest pattern of calls, "B", ...; a `+` marks a slow series.
+
+    Among the steps of a slow series there may be a slower one (a log each 10th step, an evaluation each 50th): `++`.
+    """
+    slowness: Counter[int] = Counter()
+    within = steps
+    while (series := slow_series(within)) is not None:
+        within = [step for step in within if step.index % series[0] == series[1]]
+        slowness.update(step.index for step in within)
+    keys = [(step.calls, slowness[step.index]) for step in steps]
     order = [key for key, _ in Counter(keys).most_common()]
     letters: dict[tuple[tuple[str, int], ...], str] = {}
     for calls in dict.fromkeys(calls for calls, _ in order):
         letters[calls] = letter(len(letters))
-    return [letters[calls] + ("+" if slow else "") for calls, slow in keys]
+    return [letters[calls] + "+" * slow for calls, slow in keys]
 
 
 def letter(number: int) -> str:
@@ -91,21 +101,56 @@ def letter(number: int) -> str:
 
 
 def slow_series(steps: Sequence[Step]) -> tuple[int, int] | None:
-    """(g, r) when the steps whose index is r modulo g, and no others, are slow though they call the same."""
+    """(g, r) when the steps whose index is r modulo g, and no others, are slow though they call the same.
+
+    What is slow is found by trying: more than SLOW times the median, or more than any step above that.
+    """
+    times = comparable(steps)
+    if len(times) < 6:
+        return None
+    limit = SLOW * statistics.median(times.values())
+    for least in (limit, *sorted({ns for ns in times.values() if ns > limit})):
+        slow = {index for index, ns in times.items() if ns > least}
+        if len(slow) < SERIES:
+            return None
+        found = series_of(slow, times.keys())
+        if found is not None:
+            return found
+    return None
+
+
+def comparable(steps: Sequence[Step]) -> dict[int, int]:
+    """Index -> ns of the timed steps that make the commonest calls."""
     common = Counter(step.calls for step in steps).most_common(1)
-    timed = [step for step in steps if step.ns is not None and step.calls == common[0][0]] if common else []
-    if len(timed) < 6:
-        return None
-    limit = SLOW * statistics.median(step.ns for step in timed if step.ns is not None)
-    slow = {step.index for step in timed if step.ns is not None and step.ns > limit}
-    if len(slow) < 4:  # three may lie evenly by chance
-        return None
+    return {step.index: step.ns for step in steps if step.ns is not None and step.calls == common[0][0]}
+
+
+def series_of(slow: set[int], timed: Iterable[int]) -> tuple[int, int] | None:
+    """(g, r), of the longest g up to MAX_PERIOD, when those `slow` are all timed steps that are r modulo g."""
     first = min(slow)
-    g = math.gcd(*(index - first for index in slow))
-    if not 2 <= g <= MAX_PERIOD:
-        return None
-    expected = {step.index for step in timed if step.index % g == first % g}
-    return (g, first % g) if expected == slow else None
+    apart = math.gcd(*(index - first for index in slow))
+    for g in range(MAX_PERIOD, 1, -1):
+        if apart % g == 0 and slow == {index for index in timed if index % g == first % g}:
+            return g, first % g
+    return None
+
+
+def may_begin_series(steps: Sequence[Step]) -> bool:
+    """Whether too few rare steps for a series hold much of the time, and none that was due has failed to come.
+
+    So it is not for long: within MAX_PERIOD steps the next one comes, or is overdue.
+    """
+    times = comparable(steps)
+    ranked = sorted(times, key=times.__getitem__, reverse=True)
+    if len(ranked) < 2 * SERIES:
+        return False
+    far, total = FAR * statistics.median(times.values()), sum(times.values())
+    for count in range(1, SERIES):
+        rare, longest, other = ranked[:count], times[ranked[count - 1]], times[ranked[count]]
+        much = sum(times[index] for index in rare) >= MUCH * total
+        if much and longest > max(far, SLOW * other) and series_of(set(rare), times.keys()) is not None:
+            return True
+    return False
 
 
 def find_period(kinds: Sequence[str]) -> int | None:
@@ -181,7 +226,7 @@ def recording(kinds: Sequence[str], period: int | None, settings: Settings) -> D
 def after_second_block(progress: Progress, settings: Settings, kinds: Sequence[str], period: int | None) -> Decision:
     kind_of = {step.index: kind for step, kind in zip(progress.steps, kinds, strict=True)}
     missed = set(kinds) - {kind_of[index] for index in progress.recorded}
-    watched = len(kinds) >= 2 * MAX_PERIOD or progress.seconds > WATCH_SECONDS
+    watched = watched_enough(progress)
     # A second window soon, since the program may end; what looked like a period then may have been none.
     if missed and period is not None and (progress.windows == 1 or (progress.windows == 2 and watched)):
         return recording(kinds, period, settings)
@@ -192,6 +237,13 @@ def after_second_block(progress: Progress, settings: Settings, kinds: Sequence[s
     if progress.unsampled:
         return Decision(Phase.SAMPLE, period or settings.steps)
     return ending(settings)
+
+
+def watched_enough(progress: Progress) -> bool:
+    """Whether a rare kind of step would have been seen by now, and no series of them seems to have begun."""
+    if len(progress.steps) < 2 * MAX_PERIOD and progress.seconds <= WATCH_SECONDS:
+        return False
+    return progress.seconds >= SEARCH_SECONDS or not may_begin_series(progress.steps)
 
 
 def block_length(progress: Progress, block: int) -> int:

@@ -183,6 +183,8 @@ def label(counts: Counts, kind: str) -> str:
     for call, (count, _) in counts.items():
         by_op[call.op.removeprefix("aten::")] += count
     text = ", ".join(f"{count} {op}" for op, count in by_op.most_common()) or "no linalg calls"
+    if kind.endswith("++"):
+        return f"{text}, slower still"
     return f"{text}, slow" if kind.endswith("+") else text
 
 
