@@ -11,6 +11,7 @@ from qrprof.planner.estimate import Basis, Estimate
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.linalg import LINALG_DRIVERS
+from qrprof.profiler.pauses import PAUSE
 from qrprof.profiler.runinfo import LinalgCall, RunInfo
 
 QR: Final = ("linalg_qr", "geqrf", "linalg_householder_product")
@@ -41,6 +42,7 @@ class Facts:
     host_copy: bool  # most is copies between host and device
     phase: str  # of most
     blamed: str  # of most; gaps only
+    blamed_ns: float  # a step, of `blamed`
     where: str  # of most
     linalg: tuple[LinalgCall, ...]  # calls of this op in the unprofiled steps
     achievable: Estimate | None
@@ -76,7 +78,7 @@ def spent(facts: Facts) -> str:
 def place(facts: Facts) -> str:
     """Whom most of a gap is blamed on, as the end of a sentence."""
     culprit = f", most of it in {facts.blamed}" if facts.blamed else ""
-    return culprit + (f" at {facts.where}" if facts.where not in ("", facts.blamed) else "")
+    return culprit + (f" at {facts.where}" if facts.where not in facts.blamed else "")
 
 
 def needed(facts: Facts) -> str:
@@ -217,6 +219,13 @@ RULES: Final = (
         lambda f: "See `qrprof ranks` first: waiting for another rank in a collective on the host counts as host work.",
         lambda f: (
             f"Host work, that is python, the framework between ops, and waiting for ranks, takes {spent(f)}{place(f)}."
+        ),
+    ),
+    Rule(
+        lambda f: f.key == "gap:host" and f.blamed.startswith(PAUSE),
+        lambda f: f"Profile your own Python {f.blamed.removeprefix(PAUSE)}, such as loading or logging.",
+        lambda f: (
+            f"Host work takes {spent(f)}, {units.time(f.blamed_ns)} of it in {f.blamed}, where torch does not run."
         ),
     ),
     Rule(

@@ -277,6 +277,7 @@ def gather(
     """What the advice is chosen by."""
     main = max(parts, key=lambda part: part.ns, default=None)
     todo = main.todo if main else None
+    blamed = most(rows, "op")
     return Facts(
         key=key,
         ns=ns,
@@ -293,7 +294,8 @@ def gather(
         tf32=main is not None and main.tf32,
         host_copy=main is not None and main.host_copy,
         phase=most(rows, "phase"),
-        blamed=most(rows, "op"),
+        blamed=blamed,
+        blamed_ns=ns_of([row for row in rows if row.op == blamed]),
         where=most(rows, "where"),
         linalg=recorded_calls(key, rows, evidence.run),
         achievable=left,

@@ -3,7 +3,8 @@
 With device work in the recorded steps, their device windows are swept: a busy ns belongs to the op that
 launched what runs (`owners`), split evenly where several streams are busy (`overlap`); an idle ns
 belongs to one cause (`idle`). Without, the host windows of the steps' thread are swept: a ns belongs to the op
-that owns the innermost row; inside a DataLoader's `__next__` it is data loading, outside all ops host work.
+that owns the innermost row; inside a DataLoader's `__next__` it is data loading, outside all ops host work, of which
+`pauses` tells the place.
 `calibrate` turns the pieces of time that rows are made of into those of the unprofiled step.
 """
 
@@ -19,6 +20,7 @@ from qrprof.profiler.facts import Facts, find_facts, launch_weight
 from qrprof.profiler.idle import AWAY, DATA, LAUNCH, Pieces, cut, gap_rows, unseen, wait_calls
 from qrprof.profiler.nesting import Floats, Ints, pick, row_at, segments
 from qrprof.profiler.owners import description
+from qrprof.profiler.pauses import tell_pauses
 from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
 from qrprof.profiler.sums import Columns, add_up, in_order, together
@@ -119,7 +121,8 @@ def _host_rows(facts: Facts, run: RunInfo | None) -> tuple[Columns, Calibration]
     busy = ops | {"ns": found.ns[in_op], "recorded_ns": recorded[in_op]}
     cause = np.where(loading, DATA, AWAY)[~in_op]
     away = Pieces(start[~in_op], recorded[~in_op], cause, row[~in_op])
-    return _rows(_filled(busy, kernel="", launches=0.0, overlap=0.0), _gaps(facts, away, found.ns[~in_op])), found
+    gaps = tell_pauses(facts, away, (end - start)[~in_op], _gaps(facts, away, found.ns[~in_op]))
+    return _rows(_filled(busy, kernel="", launches=0.0, overlap=0.0), gaps), found
 
 
 def _gaps(facts: Facts, pieces: Pieces, ns: Floats) -> Columns:

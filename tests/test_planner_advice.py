@@ -42,10 +42,11 @@ QR = LinalgCall(
 def facts(key: str, **more: Any) -> Facts:
     known: dict[str, Any] = {"key": key, "ns": 9e6, "step_ns": 30e6, "calls": 3.0, "on_device": True, "run": RUN}
     known |= {"peaks": GPU, "flops": 0.0, "same_calls": 1.0, "tf32": False, "host_copy": False, "linalg": ()}
-    known |= dict.fromkeys(("work_kind", "shapes", "dtype", "phase", "blamed", "where"), "")
+    known |= dict.fromkeys(("work_kind", "shapes", "dtype", "phase", "blamed", "where"), "") | {"blamed_ns": 0.0}
     return Facts(**{**known, "achievable": Estimate(1e6, 2e6, 3e6, Basis.ROOFLINE), **more})
 
 
+PAUSE = {"blamed": "a pause in augment", "blamed_ns": 6e6, "where": "augment", "on_device": False}
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 FLOAT_PRODUCT = {"work_kind": "product", "dtype": "float", "flops": 4e11}  # 8 of 9 ms at the float peak
@@ -67,6 +68,8 @@ FLOAT_PRODUCT = {"work_kind": "product", "dtype": "float", "flops": 4e11}  # 8 o
         (facts("gap:host"), "Python between the ops", "while the host runs no op"),
         (facts("gap:host", on_device=False), "torch.compile", "python and the framework between ops"),
         (facts("gap:host", on_device=False, run=RANK), "`qrprof ranks` first", "and waiting for ranks, takes 9.00 ms"),
+        (facts("gap:host", **PAUSE), "Profile your own Python in augment", "6.00 ms of it in a pause in augment"),
+        (facts("gap:host", **PAUSE, run=RANK), "`qrprof ranks` first", "most of it in a pause in augment."),
         (facts("gap:unknown"), "CPU activities", "the trace does not show the host, 9.00 ms"),
         (facts("unattributed"), "Record more steps", "without a launch"),
         (facts("cudaGraphLaunch"), "CUDA graphs", "What cudaGraphLaunch launches"),

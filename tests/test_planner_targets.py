@@ -139,6 +139,13 @@ def test_tf32_is_seen_in_the_kernel_s_name(kernel: str, needed: float, advised: 
     assert ("TF32" in target.advice) is advised
 
 
+def test_a_pause_is_told_with_its_own_time() -> None:
+    rows = (gap("gap:host", 3e6, "a pause between a and b"), gap("gap:host", 2e6), op("x::op", 1e6))
+    host = by_key(rank(divided(*rows, on_device=False), RUN, None, None))["gap:host"]
+    assert host.advice == "Profile your own Python between a and b, such as loading or logging."
+    assert "takes 5.00 ms of a step of 6.00 ms (83.3 %), 3.00 ms of it in a pause between a and b," in host.why
+
+
 @pytest.mark.parametrize("key", ["gap:sync", "gap:copy", "gap:alloc", "gap:launch", "gap:host"])
 def test_a_gap_has_its_ceiling(key: str) -> None:
     target = by_key(rank(divided(gap(key, 30.0), op("x::op", 70.0)), RUN, GPU, None))[key]

@@ -259,15 +259,58 @@ def test_a_step_can_be_a_range_of_torch_or_nvtx(workshop: Any) -> None:
     assert ended.per_step("aten::addmm") == [2] * 5
 
 
+# --- several optimizers
+
+TWO = """\
+other = torch.nn.Linear(8, 8)
+second = torch.optim.Adam(other.parameters())
+def second_step():
+    second.zero_grad(); other(torch.randn(4, 8)).square().mean().backward(); second.step()
+for i in range(60):
+    step()
+    if {when}: second_step()
+"""
+
+
+def test_another_optimizer_that_steps_less_often_is_noted(workshop: Any) -> None:
+    run = workshop.train(TWO.format(when="i % 5 == 4")).run
+    assert run.step_source == "optimizer SGD"
+    (note,) = run.notes
+    told = r"another optimizer \(Adam\) stepped (0\.\d+) times a step; a step here is the first one's; give --range"
+    found = re.match(told, note)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(0.2, abs=0.03)  # counted until the recording is complete
+
+
+def test_optimizers_that_step_as_often_are_one_step(workshop: Any) -> None:
+    run = workshop.train(TWO.format(when="i != 3")).run
+    assert run.step_source == "optimizer SGD"
+    assert run.notes == []
+
+
 # --- the end comes early, or is asked for
 
 
-@pytest.mark.parametrize("steps", [2, 24])
-def test_too_few_steps_are_not_recorded(workshop: Any, steps: int) -> None:
-    ended = workshop.train(f"for i in range({steps}): step()\n")
+@pytest.mark.parametrize(
+    ("steps", "options", "enough"),
+    [
+        (2, (), "25 or more, 7 with --steps 1 --warmup 1: let it run longer"),
+        (24, (), "25 or more: let it run longer, or lower --steps (now 5) and --warmup (now 3)"),
+        (22, ("--warmup", "0"), "23 or more: let it run longer, or lower --steps (now 5)"),
+        (8, ("--steps", "1"), "9 or more: let it run longer, or lower --warmup (now 3)"),
+        (6, ("--steps", "1", "--warmup", "0"), "7 or more: let it run longer"),
+    ],
+)
+def test_too_few_steps_are_not_recorded(workshop: Any, steps: int, options: tuple[str, ...], enough: str) -> None:
+    ended = workshop.train(f"for i in range({steps}): step()\n", *options)
     assert (ended.code, ended.run_folders) == (1, [])
-    enough = "recording needs 25 or more: let it run longer, or lower --steps (now 5) and --warmup (now 3)"
-    assert ended.said == [f"train.py ended after {steps} steps; {enough}"]
+    assert ended.said == [f"train.py ended after {steps} steps; recording needs {enough}"]
+
+
+@pytest.mark.parametrize(("steps", "options"), [(7, ("--steps", "1", "--warmup", "0")), (25, ())])
+def test_as_many_steps_as_are_needed_are_recorded(workshop: Any, steps: int, options: tuple[str, ...]) -> None:
+    ended = workshop.train(f"for i in range({steps}): step()\n", *options)
+    assert (ended.code, len(recorded(ended))) == (0, 1)
 
 
 def test_a_recording_cut_short_keeps_its_whole_steps(workshop: Any) -> None:

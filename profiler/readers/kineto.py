@@ -291,6 +291,9 @@ def frame_of(columns: Columns, masked: Masked) -> pd.DataFrame:
     return pd.DataFrame({name: values(name) for name in COLUMNS})
 
 
+ODD: Final = "events with raw control characters, bad UTF-8 or numbers that JSON has not (NaN) were read all the same"
+
+
 def warn(found: Found, columns: Columns, repairs: Mapping[str, int], kept: int) -> tuple[str, ...]:
     """What was left out or repaired, one line each."""
     unknown = columns.unknown.most_common()
@@ -302,7 +305,7 @@ def warn(found: Found, columns: Columns, repairs: Mapping[str, int], kept: int) 
         IMPOSSIBLE: columns.impossible,
         **repairs,
         "stretches of the file are no JSON and were left out": found.broken,
-        "events with raw control characters, bad UTF-8 or numbers that JSON has not (NaN) were read all the same": found.repaired,
+        ODD: found.repaired,
     }
     lines = counted(numbers)
     if (processes := len(columns.processes)) > 1:  # each counts its correlations from 1, so they may be mixed up

@@ -5,23 +5,45 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from qrprof.profiler import units
+
 Boundary = Callable[[str], None]  # called with the source, "optimizer SOAP"
 Remove = Callable[[], None]
+Stepped = dict[int, tuple[str, int]]  # by id, the first one first: an optimizer's class and how often it stepped
+EVEN = 0.05  # of the first one's steps: another that differs by less steps as often, but for a skipped step
 
 
-def watch_optimizers(boundary: Boundary) -> Remove:
-    """Call `boundary` after each step of the first optimizer that steps (of the next, once it is gone)."""
+def watch_optimizers(boundary: Boundary, stepped: Stepped | None = None) -> Remove:
+    """Call `boundary` after each step of the first optimizer that steps (of the next, once it is gone).
+
+    `stepped` counts the steps of all of them, anew with each first one.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     first: list[weakref.ref[Any]] = []
+    counts = {} if stepped is None else stepped
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not first or first[0]() is None:
             first[:] = [weakref.ref(optimizer)]
+            counts.clear()
+        name, count = counts.get(id(optimizer), (type(optimizer).__name__, 0))
+        counts[id(optimizer)] = name, count + 1
         if first[0]() is optimizer:
-            boundary(f"optimizer {type(optimizer).__name__}")
+            boundary(f"optimizer {name}")
 
     return register_optimizer_step_post_hook(after_step).remove
+
+
+def uneven(stepped: Stepped) -> list[str]:
+    """What to know of a step where another optimizer does not step as often as the first one."""
+    counts = list(stepped.values())
+    steps = counts[0][1] if counts else 0
+    for name, count in counts[1:]:
+        if abs(count - steps) > max(1, EVEN * steps):  # one: the first one may be a step ahead
+            seen = f"another optimizer ({name}) stepped {units.calls(count / steps)} times a step"
+            return [f"{seen}; a step here is the first one's; give --range NAME for other steps"]
+    return []
 
 
 def watch_nvtx(name: str, boundary: Boundary) -> Remove:

@@ -33,6 +33,7 @@ class Recorder:
         self.installed_ns = time.perf_counter_ns()
         self.source = ""
         self.notes: list[str] = []
+        self.stepped: boundaries.Stepped = {}
         self.undo: list[Callable[[], None]] = []
         self.boundaries = 0
         self.decisions = 0
@@ -74,7 +75,7 @@ class Recorder:
         if task.range_name is not None:
             self.undo.append(boundaries.watch_range(task.range_name, self.boundary))
             return
-        self.undo.append(boundaries.watch_optimizers(self.boundary))
+        self.undo.append(boundaries.watch_optimizers(self.boundary, self.stepped))
         if task.settings.record:
             self.profiled = True
             self.tally.sampling = False  # its copies would stand in the window as the op's own
@@ -317,7 +318,7 @@ class Recorder:
             recorded=tuple(self.recorded),
             samples=self.tally.samples,
             gauge_ns=self.gauge_ns,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *boundaries.uneven(self.stepped)),
             wall_ns=time.perf_counter_ns() - self.installed_ns,
         )
 

@@ -236,13 +236,25 @@ def nothing_recorded(options: TraceOptions, heard: Heard, code: int) -> str:
         return f"{ended} before its first step; nothing was recorded"
     if heard.theirs:
         return f"{ended} and nothing was recorded: it runs torch.profiler itself; trace it without"
-    needed = options.warmup + 4 * options.steps + 2
+    needed = steps_needed(options.steps, options.warmup)
     if heard.steps >= needed:
         return f"{ended} after {heard.steps} steps, before the recording was complete: let it run longer"
-    return (
-        f"{ended} after {heard.steps} steps; recording needs {needed} or more: let it run longer, "
-        f"or lower --steps (now {options.steps}) and --warmup (now {options.warmup})"
-    )
+    return f"{ended} after {heard.steps} steps; recording needs {needed} or more{remedy(options, heard.steps)}"
+
+
+def steps_needed(steps: int, warmup: int) -> int:
+    """Warm-up, which is one step at least, unprofiled steps, the lead-in step and a recorded one."""
+    return max(1, warmup) + 4 * steps + 2
+
+
+def remedy(options: TraceOptions, steps: int) -> str:
+    """What to do for a script of so few steps, as the end of a sentence."""
+    able = {"--steps": options.steps, "--warmup": options.warmup}
+    lower = " and ".join(f"{name} (now {value})" for name, value in able.items() if value > 1)
+    least = steps_needed(1, 1)
+    if lower and steps < least:
+        return f", {least} with --steps 1 --warmup 1: let it run longer"
+    return ": let it run longer" + (f", or lower {lower}" if lower else "")
 
 
 # --- the run on disk
