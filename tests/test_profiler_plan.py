@@ -57,13 +57,16 @@ def test_slow_steps_without_a_rhythm_are_noise(slow: list[int]) -> None:
     assert slow_series(steps("." * 20, slow)) is None
 
 
-@pytest.mark.parametrize("times", [1.6, 2.9])
-def test_a_series_stands_out_from_other_slow_steps(times: float) -> None:
+@pytest.mark.parametrize(("times", "series"), [(1.6, (5, 3)), (1.9, (5, 3)), (2.1, None), (2.9, None)])
+def test_a_series_stands_out_from_slow_steps_that_are_shorter_by_far(
+    times: float, series: tuple[int, int] | None
+) -> None:
+    """Where it does not, four of the longest may lie evenly by chance."""
     found = [
         replace(step, ns=round(times * MS)) if step.index in (5, 6, 12) else step
         for step in steps("." * 20, [3, 8, 13, 18])
     ]
-    assert slow_series(found) == (5, 3)
+    assert slow_series(found) == series
 
 
 def test_a_slower_series_within_a_slow_one_is_a_kind_of_its_own() -> None:

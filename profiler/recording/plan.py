@@ -103,7 +103,7 @@ def letter(number: int) -> str:
 def slow_series(steps: Sequence[Step]) -> tuple[int, int] | None:
     """(g, r) when the steps whose index is r modulo g, and no others, are slow though they call the same.
 
-    What is slow is found by trying: more than SLOW times the median, or more than any step above that.
+    Slow is more than SLOW times the median, or than any step above that: a stray one hides no series of longer ones.
     """
     times = comparable(steps)
     if len(times) < 6:
@@ -113,7 +113,8 @@ def slow_series(steps: Sequence[Step]) -> tuple[int, int] | None:
         slow = {index for index, ns in times.items() if ns > least}
         if len(slow) < SERIES:
             return None
-        found = series_of(slow, times.keys())
+        stands_apart = least == limit or min(times[index] for index in slow) > SLOW * least
+        found = series_of(slow, times.keys()) if stands_apart else None
         if found is not None:
             return found
     return None
