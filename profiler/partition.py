@@ -154,7 +154,10 @@ def _host_calls(facts: Facts) -> Columns:
     host, owners, windows = facts.host, facts.owners, facts.steps.host
     here = host.track == facts.steps.thread
     weight = weight_at(windows, host.start)
-    rows = np.flatnonzero(here & (owners.row == np.arange(len(here))) & (owners.loader < 0) & (weight > 0))
+    own = owners.row == np.arange(len(here))
+    inner = own & (host.parent >= 0) & (owners.name == pick(owners.name, host.parent, ""))
+    own[host.parent[inner]] = False  # an overload that calls the op by another one
+    rows = np.flatnonzero(here & own & (owners.loader < 0) & (weight > 0))
     waits = wait_calls(host, owners, facts.causes, windows, here & (facts.causes.held == DATA))
     return _calls(_describe(facts, rows) | {"calls": weight[rows]}, waits)
 

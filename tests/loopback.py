@@ -212,6 +212,16 @@ def cuts(text: str, cleanly: bool = False) -> Reply:
     return reply
 
 
+def page(text: str = "<html>sign in</html>", content: str = "text/html") -> Reply:
+    """Status 200, and no stream."""
+
+    def reply(handler: Handler) -> None:
+        handler.begin(200, content, {"Content-Length": str(len(text))})
+        handler.wfile.write(text.encode())
+
+    return reply
+
+
 def garbles(data: str = '{"choices": [{"delta": ') -> Reply:
     """Sends this as an event of a stream, and then ends it."""
 

@@ -77,11 +77,13 @@ class Clock:
 class ScriptedProposer:
     """Gives one answer after the other: a file, several, an answer, or what a function makes of what is known.
 
-    It is `done` after the last. Files that were tried before are passed over, as after a new start.
+    It is `done` after the last. Files that were tried before are passed over, as after a new start. `unheard`: what it
+    says of requests that were never answered.
     """
 
-    def __init__(self, *answers: "Answer", name: ProposerName = "search") -> None:
+    def __init__(self, *answers: "Answer", name: ProposerName = "search", unheard: str = "") -> None:
         self.name: ProposerName = name
+        self.unheard = unheard
         self.answers = iter(answers)
         self.told: list[Known] = []
 

@@ -120,6 +120,17 @@ def test_a_call_becomes_a_case_with_its_strides_and_values_in_the_ops_order(tmp_
     assert e == pytest.approx(1e-5)
 
 
+def test_an_overload_that_calls_its_op_by_another_one_is_not_a_call_of_its_own(tmp_path: Path) -> None:
+    """`x.var(0)` is var.dim around var.correction, and the trace names both aten::var."""
+    x = torch.ones(8, 16)
+    traced(tmp_path / "t.json", lambda: (x.var(0), x.sum(1), x.sort()))
+    (found, count), *others = recorded_inputs(tmp_path / "t.json", "aten::var").items()
+    assert others == []
+    assert count == sum(recorded_inputs(tmp_path / "t.json", "aten::sum").values())
+    assert made("var.correction", found).case.plain == ((0,), 1, False)
+    assert recorded_inputs(tmp_path / "t.json", "aten::sort").total() == count
+
+
 def test_values_are_read_as_the_schema_has_them() -> None:
     one = inputs("[[8,8],[8,16],[16,8],[],[]]", "float,float,float,Scalar,Scalar", ("", "", "", "0.5", "2"))
     assert made("addmm", one).case.plain == (0.5, 2)

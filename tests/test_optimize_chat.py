@@ -7,7 +7,22 @@ from threading import Event, Timer
 from typing import Any
 
 import pytest
-from loopback import KEY, MODEL, Loopback, Reply, cuts, drips, garbles, hangs, loopback, refuses, says, status
+from loopback import (
+    KEY,
+    MODEL,
+    Handler,
+    Loopback,
+    Reply,
+    cuts,
+    drips,
+    garbles,
+    hangs,
+    loopback,
+    page,
+    refuses,
+    says,
+    status,
+)
 
 from qrprof.planner.optimize.answer import SCHEMA
 from qrprof.planner.optimize.budget import Meter
@@ -184,7 +199,8 @@ def test_a_host_that_is_not_there_costs_nothing(monkeypatch: pytest.MonkeyPatch)
     with loopback() as gone:
         pass
     talk = Talk(gone)
-    assert talk.fails().trouble == "connection"
+    failed = talk.fails()
+    assert (failed.trouble, "check that it runs, and OPENAI_BASE_URL" in str(failed)) == ("connection", True)
     assert (talk.spent.tokens_in, talk.spent.tokens_out, talk.waits) == (0, 0, [1.0, 2.0, 4.0])
 
 
@@ -232,6 +248,59 @@ def test_a_stream_that_is_no_json_is_malformed_and_not_asked_for_again(server: L
     talk = script(server, garbles())
     assert talk.fails().trouble == "malformed"
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(
+            page(),
+            page("{", "application/json"),
+            page('{"object": "chat.completion", "choices": []}', "application/json"),
+        ),
+        *(garbles(), garbles('{"choices": []}'), cuts("", cleanly=True)),
+    ],
+)
+def test_a_host_that_does_not_speak_chat_completions_is_named_and_costs_the_prompt(
+    server: Loopback, reply: Reply
+) -> None:
+    talk = script(server, reply)
+    failed = talk.fails()
+    assert failed.trouble == "malformed"
+    assert "the host did not answer in the form of chat completions: check OPENAI_BASE_URL" in str(failed)
+    assert (talk.spent.tokens_in, talk.spent.tokens_out) == (reserved_tokens(MESSAGES, SCHEMA), 0)
+    assert len(server.asked) == 1
+
+
+def test_what_turns_unreadable_after_it_began_keeps_what_it_may_have_cost(server: Loopback) -> None:
+    def turns(handler: Handler) -> None:
+        handler.stream()
+        handler.pieces("half of it")
+        handler.event("{")
+        handler.done()
+
+    talk = script(server, turns)
+    failed = talk.fails()
+    assert (failed.trouble, "cannot be read" in str(failed)) == ("malformed", True)
+    assert talk.spent.tokens_out == 64
+
+
+def test_why_nothing_was_answered_is_known_until_something_is(server: Loopback) -> None:
+    talk = script(server, *[status(500, "overloaded")] * 4, says(""), page())
+    assert talk.chat.unheard == ""
+    talk.fails()
+    assert "status 500 overloaded" in talk.chat.unheard
+    assert talk.fails().trouble == "empty"
+    assert talk.chat.unheard == "", "an empty answer is one"
+    talk.fails()
+    assert talk.chat.unheard == ""
+
+
+def test_a_request_that_the_deadline_cut_short_hides_no_reason(server: Loopback) -> None:
+    server.script += [status(500, "overloaded"), hangs()]
+    talk = Talk(server, limits=Limits(tokens_out=64, seconds=2.0))
+    assert talk.fails().trouble == "timeout"
+    assert "status 500 overloaded" in talk.chat.unheard
 
 
 def test_an_error_in_the_stream_is_tried_again(server: Loopback) -> None:

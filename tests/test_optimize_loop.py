@@ -77,7 +77,7 @@ def test_nothing_faster_is_an_end_without_a_gate(bench: Bench) -> None:
     events = bench.run(bench.begin(), ScriptedProposer(file(0.9), file(5.0, "FAIL")), evaluator)
     assert {job.rung for job in evaluator.jobs} == {"preview"}
     assert (ended(events)["best"], ended(events)["verdict"]) == (None, None)
-    assert ended(events)["text"] == "all answers were given; nothing was faster than the starting file"
+    assert ended(events)["text"] == "all answers were given; nothing was faster than the stock op"
 
 
 def test_what_fails_the_gate_spends_no_query_and_makes_room_for_the_next(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from qrprof.planner.optimize.control import Control
 from qrprof.planner.optimize.loop import optimize
 from qrprof.planner.optimize.prices import Price
 from qrprof.planner.optimize.records import Budget, BudgetSpent, Event, Job, Known, Proposed, Usage
-from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.errors import Exit, QrprofError
 
 
 @pytest.fixture
@@ -128,6 +128,38 @@ def test_what_a_person_has_to_mend_is_raised_after_the_end_is_kept(bench: Bench)
         bench.run(bench.begin(), ScriptedProposer(file(2.0), keyless))
     last = bench.journal.events("test")[-1]
     assert (last.kind, last.record["end"], last.record["best"]) == ("ended", "failed", 1)
+
+
+# --- a model that never answers
+
+
+@pytest.mark.parametrize("seconds", [85.0, 1e6])
+def test_where_no_request_was_ever_answered_that_is_the_end_and_the_exit_code_is_3(
+    bench: Bench, seconds: float
+) -> None:
+    def silent(known: Known) -> Proposed:
+        bench.clock.seconds += 30.0
+        return Proposed(troubles=(("connection", "it is not reached"),))
+
+    evaluator, proposer = bench.evaluator(), ScriptedProposer(*[silent] * 9, name="llm", unheard="it is not reached")
+    with pytest.raises(QrprofError, match="no request to the model was answered: it is not reached") as raised:
+        bench.run(bench.begin(budget=Budget(seconds=seconds), stock=False), proposer, evaluator)
+    assert raised.value.exit_code == Exit.NO_DEVICE
+    last = bench.journal.events("test")[-1]
+    assert (last.kind, last.record["end"]) == ("ended", "failed")
+    assert last.record["text"] == "no request to the model was answered: it is not reached; nothing was tried"
+    assert evaluator.jobs == []
+
+
+def test_what_was_found_before_a_model_fell_silent_is_judged_all_the_same(bench: Bench) -> None:
+    control, evaluator = Control(), bench.evaluator()
+    evaluator.before = lambda jobs: control.cancel()
+    bench.run(bench.begin(), ScriptedProposer(file(2.0)), evaluator, control=control)
+    silent = Proposed(troubles=(("connection", "it is not reached"),))
+    proposer = ScriptedProposer(*[silent] * 9, name="llm", unheard="it is not reached")
+    events = bench.run(bench.journal.start("test"), proposer)
+    assert (ended(events)["end"], ended(events)["best"]) == ("exhausted", 1)
+    assert ended(events)["verdict"] is not None
 
 
 # --- a person's hand

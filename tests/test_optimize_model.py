@@ -1,12 +1,12 @@
 """The loop with a model behind a real server: what comes of its answers, good and bad, and what they may cost."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import KEY, MODEL, Loopback, cuts, garbles, loopback, proposes, refuses, says, status
+from loopback import KEY, MODEL, Loopback, cuts, garbles, loopback, page, proposes, refuses, says, status
 from optimize_scripted import START, TASK, Bench, file
 
 from qrprof.planner.optimize.answer import SCHEMA
@@ -14,6 +14,7 @@ from qrprof.planner.optimize.chat import Limits, endpoint, reserved_tokens
 from qrprof.planner.optimize.llm import LLM, Adviser
 from qrprof.planner.optimize.prompt import build
 from qrprof.planner.optimize.records import Budget, Event, Known
+from qrprof.profiler.errors import QrprofError
 
 LIMITS = Limits(tokens_out=200, seconds=20.0)
 NO_DOLLARS = Budget(dollars=None)
@@ -48,6 +49,17 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with loopback() as server:
         yield Studio(server, Bench(tmp_path))
+
+
+def test_a_page_in_place_of_a_model_uses_up_no_budget_and_is_what_the_end_names(studio: Studio) -> None:
+    studio.server.script += [page()] * 20
+    with pytest.raises(QrprofError, match="did not answer in the form of chat completions: check OPENAI_BASE_URL"):
+        studio.run(replace(NO_DOLLARS, tokens=100_000))
+    assert len(studio.server.asked) == 5
+    spent = studio.bench.journal.spent("test")["proposer"]
+    assert (spent.requests, spent.tokens_out) == (5, 0)
+    assert spent.tokens_in > 0
+    assert studio.evaluator.jobs == []
 
 
 def records(events: list[Event], kind: str) -> list[dict[str, Any]]:

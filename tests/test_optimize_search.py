@@ -56,7 +56,15 @@ def test_a_file_that_declares_nothing_is_done_at_once() -> None:
     proposed = Search("A = 1\n", rng=random.Random(0), beam=4).propose(Known(TASK, "A = 1\n"))
     assert not proposed.proposals
     assert proposed.done is not None
-    assert "declares nothing to vary" in proposed.done
+    assert "the starting file declares nothing to vary" in proposed.done
+
+
+def test_where_no_file_was_given_it_is_said_how_to_give_one() -> None:
+    stock = Search("A = 1\n", rng=random.Random(0), beam=4, stock=True)
+    done = stock.propose(Known(TASK, "A = 1\n")).done
+    assert done is not None
+    assert "no starting file is shipped for this task" in done
+    assert "--start" in done
 
 
 @pytest.mark.parametrize("wanted", [1, 5])

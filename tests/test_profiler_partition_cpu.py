@@ -26,6 +26,22 @@ def test_cpu_nested_ops(build: Any) -> None:
     assert parts.rows["launches"].sum() == 0
 
 
+def test_cpu_an_overload_within_another_of_its_op_is_one_call(build: Any) -> None:
+    """As of `x.var(0)`, or of a driver that calls its out= form."""
+    rows = [
+        build.mark(0, 0),
+        build.op("aten::var", 10, 50),
+        build.op("aten::var", 15, 45),
+        build.op("aten::var", 50, 60),
+        build.op("aten::linalg_qr", 60, 90, **QR),
+        build.op("aten::linalg_qr", 65, 85, **QR),
+        build.mark(1, 100),
+    ]
+    parts = build.divide(rows, build.run())
+    assert build.calls(parts) == {"aten::var": 2, "aten::linalg_qr": 1}
+    assert build.recorded(parts)["aten::var", "aten::var"] == 50
+
+
 def test_cpu_linalg_driver_owns_what_it_calls(build: Any) -> None:
     rows = [
         build.mark(0, 0),

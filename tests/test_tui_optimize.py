@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytest
 from gate_cases import PASSED, case_time
 from gate_tasks import MM
+from loopback import loopback
 from test_optimize_feedback import PEAKS
 from test_tui_task import events, op
 
@@ -229,10 +230,59 @@ def test_a_machine_that_fails_again_and_again_is_a_failure(desk: Desk) -> None:
 
 
 def test_a_file_without_tunables_has_nothing_to_vary(desk: Desk) -> None:
+    (desk.folder / "own.py").write_text(START.replace("(3, 2, 1)", "(3,)").replace('("wide", "tall")', '("wide",)'))
+    code, _, err = desk.of_task()
+    assert code == 0
+    assert "the starting file declares nothing to vary" in err
+
+
+def test_where_no_file_is_given_and_none_is_shipped_it_is_said_how_to_give_one(desk: Desk) -> None:
     code, out, err = desk.call("--task", "test")
     assert (code, out) == (0, "")
-    assert "nothing to vary" in err
+    assert "ended: a search has nothing to vary, since no starting file is shipped for this task: give one" in err
+    assert "by --start" in err
+    assert err.rstrip().endswith("; nothing was tried")
+    assert "the starting file" not in err
     assert desk.pool.asked == []
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "said"),
+    [
+        ("def candidate(a, b:\n", (), "cannot start from own.py: the candidate file does not parse"),
+        (
+            "def candidate(a, b:\n",
+            ("--proposer", "llm", "--dry-run"),
+            "cannot start from own.py: the candidate file does not parse",
+        ),
+        ("TUNABLES = {'WAIT': (1, 2)}\n", (), "TUNABLES of the candidate file names WAIT"),
+    ],
+)
+def test_a_file_that_nothing_can_start_from_is_refused_before_anything_is_kept(
+    desk: Desk, text: str, args: tuple[str, ...], said: str
+) -> None:
+    (desk.folder / "own.py").write_text(text)
+    code, out, err = desk.of_task(*args)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert not (desk.folder / ".qrprof" / "ledger.sqlite").exists()
+
+
+def test_a_model_that_is_never_reached_ends_it_with_what_to_check(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    with loopback() as gone:
+        pass
+    for name, value in gone.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("QRPROF_CONFIG", str(desk.folder / "config"))
+    monkeypatch.setattr("qrprof.planner.optimize.chat.Limits.tries", 1)
+    code, out, err = desk.of_task("--proposer", "llm", "--model", "m", "--yes", "--budget", "1Mtokens")
+    assert (code, out) == (3, "")
+    assert "ended: no request to the model was answered: " in err
+    assert "check that it runs, and OPENAI_BASE_URL" in err
+    assert desk.pool.asked == []
+    (one,) = journal_of(desk.folder).optimizations()
+    assert one.ended is not None
+    assert one.ended["end"] == "failed"
 
 
 def test_an_interrupt_keeps_everything_and_it_goes_on(desk: Desk) -> None:

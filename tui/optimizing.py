@@ -44,6 +44,7 @@ from qrprof.planner.optimize.search import Search
 from qrprof.planner.optimize.starters import starter
 from qrprof.planner.optimize.stream import Endpoint
 from qrprof.planner.optimize.target import Chosen, Nothing, Step
+from qrprof.planner.optimize.tunables import tunables
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.store import find_run, run_folders
 from qrprof.tui.commands.hint import existing_journal
@@ -135,6 +136,8 @@ def work(
     key: str = "",
     stakes: Stakes | None = None,
 ) -> Work:
+    if options.proposer == "search":
+        tunables(found.source)  # what is not sound is said before anything is kept
     start = Start(
         id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{found.task.op.strip('_')}",
         task=found.task,
@@ -190,7 +193,7 @@ def proposer_of(
 ) -> Proposer:
     """A search draws alike whenever it goes on with the same optimization; `stop` ends a question to a model."""
     if place is None or meter is None:
-        return Search(start.source, rng=random.Random(start.id), beam=start.beam)
+        return Search(start.source, rng=random.Random(start.id), beam=start.beam, stock=start.stock)
     return Informed(LLM(place, str(options.model), meter, stop=stop))
 
 
@@ -225,6 +228,10 @@ class Informed:
 
     asked: Proposer
     name: ProposerName = "llm"
+
+    @property
+    def unheard(self) -> str:
+        return self.asked.unheard
 
     def propose(self, known: Known) -> Proposed:
         return self.asked.propose(replace(known, feedback=(*known.feedback, *of_best(known))))

@@ -1,7 +1,7 @@
 """What an op was called with, as its trace recorded it: shapes, strides, dtypes and the plain values."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,21 @@ class Inputs:
         return self.dtypes.split(",")
 
 
+@dataclass(frozen=True)
+class Call:
+    thread: str
+    start: float
+    end: float
+    inputs: Inputs | None
+
+
 def recorded_inputs(trace: Path, op: str) -> Counter[Inputs]:
     """The kinds of calls of `op` ("aten::mm") in a file of torch.profiler, and how often each occurs.
 
     Raises QrprofError where the file cannot be read, or (exit code 2) holds no call with its inputs.
     """
-    found: Counter[Inputs] = Counter()
-    for batch in event_batches(trace, Found()):
-        found.update(
-            inputs for event in batch if type(event) is dict and event.get("name") == op if (inputs := inputs_of(event))
-        )
+    calls = (call for batch in event_batches(trace, Found()) for event in batch if (call := call_of(event, op)))
+    found = Counter(call.inputs for call in innermost(calls) if call.inputs)
     if not found:
         raise QrprofError(
             f"{trace} has no call of {op} with its shapes, strides and values; record the program with `qrprof trace`,"
@@ -47,6 +52,25 @@ def recorded_inputs(trace: Path, op: str) -> Counter[Inputs]:
             Exit.USAGE,
         )
     return found
+
+
+def call_of(event: object, op: str) -> Call | None:
+    if type(event) is not dict or event.get("name") != op:
+        return None
+    try:
+        start, length = float(event.get("ts", 0)), float(event.get("dur", 0))
+    except (TypeError, ValueError):  # of a file by other hands: it is a call all the same
+        start, length = 0.0, -1.0
+    return Call(f"{event.get('pid')} {event.get('tid')}", start, start + length, inputs_of(event))
+
+
+def innermost(calls: Iterable[Call]) -> Iterator[Call]:
+    """Without those around another one: an overload that calls the op by another overload, under the same name."""
+    ordered = sorted(calls, key=lambda call: (call.thread, call.start, -call.end))
+    for call, following in zip(ordered, [*ordered[1:], None], strict=True):
+        inside = following and following.thread == call.thread and following.start < call.end >= following.end
+        if not inside:
+            yield call
 
 
 def inputs_of(event: Mapping[str, Any]) -> Inputs | None:

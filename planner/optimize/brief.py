@@ -15,8 +15,9 @@ from qrprof.planner.optimize.lessons import Lesson, learned, recall, shipped
 from qrprof.planner.optimize.loop import Lessons
 from qrprof.planner.optimize.records import Candidate, Known, Start
 from qrprof.planner.optimize.starters import starter
+from qrprof.planner.optimize.tunables import assignments
 from qrprof.profiler.devices import Peaks, kept_peaks
-from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.facts import find_facts
 from qrprof.profiler.load import load_run
 from qrprof.profiler.store import run_folders
@@ -37,7 +38,7 @@ def brief(root: Path, task: Task, start: Path | None, rank: int = 0) -> Brief:
     """Of a task in the working folder `root`; `start` is the user's own file, without one a shipped one is taken.
 
     On a GPU it calls a shipped starting file once; another is never run outside the gate. Raises QrprofError (exit
-    code 2) where `start` cannot be read.
+    code 2) where `start` cannot be read, or is no Python.
     """
     given = read(start) if start else starter(task)
     source = stock_source(task.op) if given is None else given
@@ -53,9 +54,14 @@ def brief(root: Path, task: Task, start: Path | None, rank: int = 0) -> Brief:
 
 def read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise QrprofError(f"cannot read {path}: {error}; name another file") from None
+        raise QrprofError(f"cannot read {path}: {error}; name another file", Exit.USAGE) from None
+    try:
+        assignments(source)
+    except QrprofError as error:
+        raise QrprofError(f"cannot start from {path}: {error}", error.exit_code) from None
+    return source
 
 
 def device_here(task: Task) -> str:

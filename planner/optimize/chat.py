@@ -105,6 +105,7 @@ class Chat:
         self.sleep = sleep or self.stop.wait
         self.price = lookup(model)
         self.terms = Terms()
+        self.unheard = ""  # why requests have no answer, as long as none had one
 
     def ask(self, messages: Sequence[Message], schema: Mapping[str, Any] | None, temperature: float) -> str:
         """The answer's text, which is not empty; `schema` None: of no form.
@@ -119,8 +120,9 @@ class Chat:
             body = self.terms.body(self.model, messages, schema, temperature, self.limits.tokens_out)
             answer = self.tried(body, reserved_tokens(messages, schema), until)
             if answer.fault is None:
-                self.terms = replace(self.terms, proven=True)
+                self.terms, self.unheard = replace(self.terms, proven=True), ""
                 return self.text_of(answer)
+            self.note(answer.fault)
             other = self.terms.after_refusal(answer.fault.said, answer.fault.status or 0, body)
             if other is not None:
                 self.terms = other
@@ -131,15 +133,20 @@ class Chat:
         raise Failed("timeout", f"{self.model} was not asked further")
 
     def tried(self, body: Mapping[str, Any], tokens_in: int, until: float) -> Received:
-        """One request. What a broken one cost is not known, so it keeps what was reserved."""
+        """One request. Where it is not known what a broken one cost, it keeps what was reserved."""
         reserved = self.meter.reserve(self.role, tokens_in, self.limits.tokens_out, self.price)
         answer = received(self.place, body, self.limits.tokens_out, until, self.stop)
         if answer.fault is None:
             counted = tokens("".join((*answer.thoughts, *answer.texts, *answer.refusals)))
             self.meter.settle(reserved, answer.tokens_in or tokens_in, answer.tokens_out or counted)
-        elif answer.fault.free:
-            self.meter.settle(reserved, 0, 0)
+        elif answer.fault.cost != "reserved":
+            self.meter.settle(reserved, tokens_in if answer.fault.cost == "prompt" else 0, 0)
         return answer
+
+    def note(self, fault: Fault) -> None:
+        """Of a request that a deadline cut short another one before it says more."""
+        if not self.terms.proven and not (self.unheard and fault.trouble == "timeout"):
+            self.unheard = self.explained(fault)
 
     def wait(self, fault: Fault, failures: int, until: float) -> None:
         """Until the next try. Raises Failed where there is none, QrprofError where a person has to do something."""

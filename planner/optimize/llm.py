@@ -36,6 +36,10 @@ class LLM:
         self.chat = Chat(place, model, "proposer", meter, limits, stop, sleep)
         self.note = ""  # why the last answer was of no use
 
+    @property
+    def unheard(self) -> str:
+        return self.chat.unheard
+
     def propose(self, known: Known) -> Proposed:
         """As many candidates as are wanted, each from another parent; what fails is a trouble.
 

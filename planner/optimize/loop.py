@@ -29,7 +29,7 @@ from qrprof.planner.optimize.records import (
     Start,
 )
 from qrprof.profiler import units
-from qrprof.profiler.errors import QrprofError
+from qrprof.profiler.errors import Exit, QrprofError
 
 GIVE_UP: Final = 3  # times the patience without a better candidate, after which there will be none
 FRUITLESS: Final = 5  # answers in a row without anything new
@@ -85,6 +85,7 @@ def whole(course: Course, proposer: Proposer, adviser: Adviser | None, lessons: 
     why = ""
     try:
         end, why = yield from explore(course, guides)
+        answered(course, guides, end)
         if end not in ("cancelled", "failed"):
             yield from finish(course, found)
     except (BudgetSpent, Hopeless) as reason:
@@ -106,11 +107,20 @@ def begun(course: Course, anew: bool) -> Iterator[Event]:
         yield course.said("plan", **start.plan)
 
 
+def answered(course: Course, guides: Guides, end: End) -> None:
+    """Raises QrprofError (exit code 3) where the proposer was asked, and never answered."""
+    unheard = guides.proposer.unheard
+    if unheard and end in ("budget", "exhausted") and not course.explored():
+        raise QrprofError(f"no request to the model was answered: {unheard}", Exit.NO_DEVICE)
+
+
 def ended(course: Course, found: Finish, end: End, why: str) -> Event:
     """The last event. Its best is what passed all stages, and has a verdict, or else the fastest by a short look."""
     best = found.winner or course.best()
-    if best is None:
-        what = "nothing was faster than the starting file"
+    if not course.proposed:
+        what = "nothing was tried"
+    elif best is None:
+        what = f"nothing was faster than the {'stock op' if course.start.stock else 'starting file'}"
     elif found.winner is None:
         what = f"nothing passed all stages; candidate {best.number} came to {speeds(course, best, None)}"
     else:

@@ -178,6 +178,10 @@ class Proposed:
 class Proposer(Protocol):
     name: ProposerName
 
+    @property
+    def unheard(self) -> str:
+        """Why no request of a model was answered; "" where one was, or none was made."""
+
     def propose(self, known: Known) -> Proposed:
         """Raises QrprofError only for what a person has to mend, as a missing key; BudgetSpent where none is left."""
 

@@ -29,6 +29,11 @@ LISTED: Final = 4096  # settings, up to which what no draw brought is listed
 EFFECT: Final = 0.1  # of a value on the log of the speed, before it was tried: a standard deviation, at least
 UNEXPLAINED: Final = 0.05  # of the log of a speed, by effects that add up
 BOLD: Final = 10.0  # times as much on a plateau: what is known counts for less
+NOT_VARIED: Final = "the starting file declares nothing to vary (TUNABLES, and more than one value in it)"
+NO_FILE: Final = (
+    "a search has nothing to vary, since no starting file is shipped for this task: "
+    "give one that declares TUNABLES by --start, or take --proposer llm"
+)
 FAILED: Final = 0.5  # times the speed of the slowest that worked: what one that failed counts as
 
 Settings = tuple[Any, ...]  # a value for each tunable, in the file's order
@@ -61,9 +66,12 @@ class Search:
     """A Proposer. Nothing is proposed twice, but for being timed longer."""
 
     name: ProposerName = "search"
+    unheard = ""
 
-    def __init__(self, start_source: str, *, rng: random.Random, beam: int) -> None:
+    def __init__(self, start_source: str, *, rng: random.Random, beam: int, stock: bool = False) -> None:
+        """`stock`: no file was given, and the stock op stands for one."""
         self.source = start_source
+        self.stock = stock
         self.rng = rng
         self.beam = beam
         self.space = space_of(start_source)
@@ -71,7 +79,7 @@ class Search:
 
     def propose(self, known: Known) -> Proposed:
         if self.space.size < 2:
-            return Proposed(done="the starting file declares nothing to vary (TUNABLES, and more than one value in it)")
+            return Proposed(done=NO_FILE if self.stock else NOT_VARIED)
         speeds = self.speeds(known.tried)
         longer = self.to_time_longer(speeds)
         if len(longer) < known.wanted and (new := list(islice(self.new(speeds, known.plateau), known.wanted))):

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from qrprof.planner.optimize.records import Trouble
 
 POLL_S: Final = 0.2  # between looks at whether to stop
 NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ProxyError"})
 GATEWAY_TIMEOUTS: Final = frozenset({504, 524})  # behind it the model may write on, and is paid for that
+UNFORMED: Final = "the host did not answer in the form of chat completions: check OPENAI_BASE_URL"
+Cost = Literal["nothing", "prompt", "reserved"]
 SAID: Final = ("content", "refusal", "reasoning_content", "reasoning")  # the last two are not OpenAI's
 
 
@@ -37,7 +39,7 @@ class Fault:
     status: int | None = None
     code: str = ""  # the server's word for it: "insufficient_quota"
     wait_s: float | None = None  # that the server asks for
-    free: bool = False  # nothing can have been generated
+    cost: Cost = "reserved"  # what it took at most: where it is not known, all that was reserved
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Received:
     tokens_out: int | None = None
     thoughts: list[str] = field(default_factory=list)  # that some servers show, and all count
     pieces: int = 0  # each of at least one token
+    formed: bool = False  # something came in the form of chat completions
     fault: Fault | None = None
     abandoned: bool = False
 
@@ -64,8 +67,10 @@ class Received:
             thought = said["reasoning_content"] or said["reasoning"]
             self.thoughts.append(thought if isinstance(thought, str) else "")
             self.pieces += any(said.values())
+            self.formed = True
         if usage := getattr(chunk, "usage", None):
             self.tokens_in, self.tokens_out = counted(usage.prompt_tokens), counted(usage.completion_tokens)
+            self.formed = True
 
 
 def counted(tokens: object) -> int | None:
@@ -98,9 +103,15 @@ def receive(place: Endpoint, body: Mapping[str, Any], most: int, left: float, in
                     into.finish = "length"
                     return
         if into.finish is None:
-            into.fault = Fault("connection", "the answer was cut off")
+            into.fault = Fault("connection", "the answer was cut off") if into.formed else unformed()
     except Exception as error:  # noqa: BLE001 -- whatever it is, whoever waits for the thread has to be told
-        into.fault = fault(error)
+        found = fault(error)
+        into.fault = unformed() if found.trouble == "malformed" and not into.formed else found
+
+
+def unformed() -> Fault:
+    """What answers is no model, but may pass the prompt on to one: it has come there, and nothing came of it."""
+    return Fault("malformed", UNFORMED, cost="prompt")
 
 
 def client(place: Endpoint, timeout_s: float) -> Any:
@@ -118,8 +129,8 @@ def fault(error: Exception) -> Fault:
         wait = wait_s(error.response.headers)
         message = error.body.get("message") if isinstance(error.body, Mapping) else None
         said = f"{error.param or ''} {message or error.message}".strip()
-        free = error.status_code not in GATEWAY_TIMEOUTS
-        return Fault("http", said, error.status_code, error.code or "", wait, free)
+        cost: Cost = "reserved" if error.status_code in GATEWAY_TIMEOUTS else "nothing"
+        return Fault("http", said, error.status_code, error.code or "", wait, cost)
     if isinstance(error, openai.APITimeoutError):
         return Fault("timeout")
     if isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError):
@@ -127,7 +138,11 @@ def fault(error: Exception) -> Fault:
     if isinstance(error, ValueError | TypeError | AttributeError):
         return Fault("malformed", f"what it sent cannot be read ({type(error).__name__})")
     cause = type(error.__cause__ or error).__name__  # some versions of the client wrap the transport's errors
-    return Fault("connection", f"the connection failed ({cause})", free=cause in NOT_SENT)
+    if cause in NOT_SENT:
+        return Fault(
+            "connection", f"it is not reached ({cause}): check that it runs, and OPENAI_BASE_URL", cost="nothing"
+        )
+    return Fault("connection", f"the connection failed ({cause})")
 
 
 def wait_s(headers: Mapping[str, str]) -> float | None:
