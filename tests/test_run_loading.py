@@ -52,7 +52,8 @@ def test_a_planted_file_loads_nothing(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert kernels.report() == []
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 2
-    assert all("you have not accepted it on this machine for this folder; see `qrprof swaps show" in line for line in said)
+    sentence = "you have not accepted it on this machine for this folder; see `qrprof swaps show"
+    assert all(sentence in line for line in said)
 
 
 def test_what_was_accepted_in_another_folder_is_not_accepted_here(tmp_path: Path) -> None:
