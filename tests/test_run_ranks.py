@@ -74,9 +74,9 @@ def test_ranks_with_other_swaps_run_stock_and_say_so(workshop: Any, entry: str) 
     swaps, said = ranks(workshop, first={"QRPROF_CONFIG": str(workshop.folder / "none")})
     assert swaps[0] == []
     assert (swaps[1][0]["hits"], swaps[1][0]["fallbacks"]) == (0, {"ranks do not agree": 4})
+    reason = "you have not accepted it on this machine for this folder"
     assert said == [
-        f"swap {entry} is off: you have not accepted it on this machine for this folder; "
-        f"see `qrprof swaps show {entry}`",
+        f"swap {entry} is off: {reason}; see `qrprof swaps show {entry}`",
         "swaps, versions or devices of the ranks differ: all run stock",
         UNKNOWN,
     ]
