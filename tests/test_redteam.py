@@ -83,6 +83,8 @@ def test_the_gate_holds(attack: Attack, quick: Mapping[str, Future[Shown]], requ
     done = quick.get(attack.name)
     shown = done.result() if done else attempt(attack, request.getfixturevalue(device_of(attack)))
     assert shown.verdict is not None
+    if shown.held is None and shown.verdict.outcome == "UNKNOWN":
+        pytest.skip(f"too busy a machine to tell what is slower: {shown.why}")
     told = [f"{one.stage}: {one.detector}: {one.detail}" for one in shown.verdict.findings if one.outcome != "PASS"]
     assert shown.held, f"expected {attack.expect or 'to be accepted'}, found {shown.why}: {told[:5]}"
 
@@ -172,7 +174,9 @@ def test_a_folder_without_candidates_is_an_installation_that_is_not_whole(tmp_pa
 
 # --- the outcome
 
-HOSTILE, HONEST = (next(one for one in ATTACKS if one.name == name) for name in ("wrong_dtype", "honest_mm"))
+HOSTILE, HONEST, SLOW = (
+    next(one for one in ATTACKS if one.name == name) for name in ("wrong_dtype", "honest_mm", "float64_softmax")
+)
 
 
 def verdict_of(outcome: Outcome, *findings: tuple[Detector, Outcome]) -> Verdict:
@@ -193,6 +197,10 @@ def verdict_of(outcome: Outcome, *findings: tuple[Detector, Outcome]) -> Verdict
         (HOSTILE, verdict_of("PASS", ("contract", "PASS")), False),
         (HOSTILE, verdict_of("UNKNOWN", ("contract", "UNKNOWN")), True),
         (HOSTILE, verdict_of("INFRA", ("crash", "INFRA")), None),
+        (SLOW, verdict_of("FAIL", ("slower", "FAIL")), True),
+        (SLOW, verdict_of("UNKNOWN", ("noise", "UNKNOWN")), None),  # the machine is too busy
+        (SLOW, verdict_of("FAIL", ("noise", "FAIL")), False),
+        (SLOW, verdict_of("PASS"), False),
         (HONEST, verdict_of("PASS", ("static", "PASS")), True),
         (HONEST, verdict_of("FAIL", ("slower", "FAIL")), True),
         (HONEST, verdict_of("UNKNOWN", ("noise", "UNKNOWN")), True),

@@ -58,8 +58,8 @@ class Attack:
 
 @dataclass(frozen=True)
 class Shown:
-    """What became of an attack, in a few words. `held` is None where that cannot be said: it was not run, or the
-    machine failed.
+    """What became of an attack, in a few words. `held` is None where that cannot be said: it was not run, the machine
+    failed, or was too busy to tell what is slower.
     """
 
     attack: Attack
@@ -169,7 +169,8 @@ def judged(attack: Attack, verdict: Verdict) -> Shown:
     names = deciding(verdict)
     passed = verdict.outcome == "PASS"
     told = "PASS" if passed else f"{verdict.outcome}: {', '.join(sorted(names))}"
-    if verdict.outcome == "INFRA" and attack.expect not in names:
+    untold = verdict.outcome == "UNKNOWN" and attack.expect in SPEED and names <= SPEED
+    if (verdict.outcome == "INFRA" or untold) and attack.expect not in names:
         return Shown(attack, None, told, verdict)
     held = passed or names <= SPEED if attack.expect is None else not passed and attack.expect in names
     return Shown(attack, held, told, verdict)
