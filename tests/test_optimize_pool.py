@@ -149,9 +149,11 @@ def test_cancelled_jobs_are_lost_also_those_that_wait_and_the_pool_can_go_on() -
 
 
 def test_an_interrupted_pool_ends_its_jobs(pool: LocalPool) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
     Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         evaluate(pool, HANG, HANG)
+    signal.signal(signal.SIGINT, before)
     assert pool.seats[0].child is None
     assert only(pool, ANSWER).lost is None
 

@@ -242,7 +242,9 @@ def test_a_signal_leaves_no_files(workshop: Workshop, number: signal.Signals, co
     workshop.write("endless.py", "import time\ntime.sleep(600)\n")
     (workshop.folder / "tmp").mkdir()
     command = ("-m", "qrprof", "gate", "endless.py", "--task", "mm", "--allow-unsandboxed")
+    before = signal.signal(number, signal.SIG_DFL)  # what a shell runs in the background ignores Ctrl-C
     process = workshop.start(*command, TMPDIR=str(workshop.folder / "tmp"))
+    signal.signal(number, before)
     assert process.stderr
     while process.stderr.readline() != "qrprof: build\n":
         assert process.poll() is None
