@@ -80,7 +80,7 @@ def open_store(root: Path) -> Path:
         probe.unlink()
     except OSError as error:
         raise QrprofError(
-            f"cannot write {store}: {error.strerror}; make the folder writable, or work in another"
+            f"cannot write {store}: {error.strerror}; make the folder writable, or work in another (a trace: --out)"
         ) from None
     return store
 
