@@ -109,12 +109,11 @@ def slow_series(steps: Sequence[Step]) -> tuple[int, int] | None:
     if len(times) < 6:
         return None
     limit = SLOW * statistics.median(times.values())
-    for least in (limit, *sorted({ns for ns in times.values() if ns > limit})):
-        slow = {index for index, ns in times.items() if ns > least}
-        if len(slow) < SERIES:
-            return None
-        stands_apart = least == limit or min(times[index] for index in slow) > SLOW * least
-        found = series_of(slow, times.keys()) if stands_apart else None
+    ranked = sorted(times, key=times.__getitem__)
+    first = sum(ns <= limit for ns in times.values())
+    for place in range(first, len(ranked) - SERIES + 1):
+        stands_apart = place == first or times[ranked[place]] > SLOW * times[ranked[place - 1]]
+        found = series_of(set(ranked[place:]), times.keys()) if stands_apart else None
         if found is not None:
             return found
     return None
