@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -190,6 +192,16 @@ class Ended:
         _, trace = self.load()
         starts = trace.events[trace.events["name"] == name]["start"]
         return [int(starts.between(a, b, inclusive="left").sum()) for (_, a), (_, b) in pairwise(trace.marks())]
+
+
+@contextmanager
+def heeded(number: signal.Signals, handler: Any = signal.SIG_DFL) -> Iterator[None]:
+    """Where what a shell runs in the background ignores Ctrl-C, and so do the processes that it starts."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @dataclass(frozen=True)

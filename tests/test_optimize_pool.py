@@ -11,6 +11,7 @@ from threading import Timer
 
 import psutil
 import pytest
+from conftest import heeded
 from optimize_jobs import STAND_IN, job
 
 from qrprof.planner.optimize import child
@@ -149,11 +150,10 @@ def test_cancelled_jobs_are_lost_also_those_that_wait_and_the_pool_can_go_on() -
 
 
 def test_an_interrupted_pool_ends_its_jobs(pool: LocalPool) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
-    Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(pool, HANG, HANG)
-    signal.signal(signal.SIGINT, before)
+    with heeded(signal.SIGINT, signal.default_int_handler):
+        Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(pool, HANG, HANG)
     assert pool.seats[0].child is None
     assert only(pool, ANSWER).lost is None
 

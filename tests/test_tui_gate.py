@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Workshop
+from conftest import Workshop, heeded
 from gate_cases import FAILED, PASSED
 
 from qrprof.planner.gate.evidence import Spent, find, listed, spent
@@ -242,9 +242,8 @@ def test_a_signal_leaves_no_files(workshop: Workshop, number: signal.Signals, co
     workshop.write("endless.py", "import time\ntime.sleep(600)\n")
     (workshop.folder / "tmp").mkdir()
     command = ("-m", "qrprof", "gate", "endless.py", "--task", "mm", "--allow-unsandboxed")
-    before = signal.signal(number, signal.SIG_DFL)  # what a shell runs in the background ignores Ctrl-C
-    process = workshop.start(*command, TMPDIR=str(workshop.folder / "tmp"))
-    signal.signal(number, before)
+    with heeded(number):
+        process = workshop.start(*command, TMPDIR=str(workshop.folder / "tmp"))
     assert process.stderr
     while process.stderr.readline() != "qrprof: build\n":
         assert process.poll() is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Workshop
+from conftest import Workshop, heeded
 from verify_cases import accepted
 
 # The program tells its own process, and a worker's as a data loader would have one, and goes on for minutes.
@@ -45,9 +45,8 @@ def test_a_signal_ends_the_program_too_and_leaves_no_files(
     workshop.write("train.py", ENDLESS)
     (workshop.folder / "tmp").mkdir()
     options = ("--json", "verified.json")
-    before = signal.signal(number, signal.SIG_DFL)  # what a shell runs in the background ignores Ctrl-C
-    process = workshop.start("-m", "qrprof", "verify", *options, "train.py", TMPDIR=str(workshop.folder / "tmp"))
-    signal.signal(number, before)
+    with heeded(number):
+        process = workshop.start("-m", "qrprof", "verify", *options, "train.py", TMPDIR=str(workshop.folder / "tmp"))
     pids = told(workshop.folder, process)
     process.send_signal(number)
     try:
