@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -40,8 +41,10 @@ SIGNALLED = 128  # exit codes above it: ended by a signal, as bubblewrap says it
 @contextmanager
 def running(source: Path, device: str, limits: Limits, layer: Layer) -> Iterator["CandidateProcess"]:
     """The process for the candidate in `source`. When this is left, no process of it is, and none of its files."""
-    folder = Path(tempfile.mkdtemp(prefix="qrprof-gate-")).resolve()
+    # Named before it is made: a signal in between must not leave it.
+    folder = Path(tempfile.gettempdir()).resolve() / f"qrprof-gate-{secrets.token_hex(8)}"
     try:
+        folder.mkdir(mode=0o700)
         process = CandidateProcess(source, device, limits, layer, folder)
         try:
             yield process
