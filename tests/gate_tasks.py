@@ -30,8 +30,9 @@ GENERIC = (SOFTMAX, LAYER_NORM, MM, ADDMM, GELU)
 
 
 def traced(path: Path, step: Callable[[], object]) -> None:
-    """Write torch.profiler's trace of two steps, between the recorder's marks."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+    """Write torch.profiler's trace of two steps, between the recorder's marks; it watches all threads, as there."""
+    config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, experimental_config=config) as profiler:
         for mark in MARKS:
             with record_function(f"{MARK_PREFIX}{mark}"):
                 pass

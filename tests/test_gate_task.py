@@ -25,6 +25,7 @@ from qrprof.planner.gate.records import ArgSpec, Task
 from qrprof.planner.gate.task import from_run
 from qrprof.planner.gate.task_store import keep, load_task
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.recording.calls import Tally, install
 
 # --- which ops
 
@@ -129,6 +130,20 @@ def test_an_overload_that_calls_its_op_by_another_one_is_not_a_call_of_its_own(t
     assert count == sum(recorded_inputs(tmp_path / "t.json", "aten::sum").values())
     assert made("var.correction", found).case.plain == ((0,), 1, False)
     assert recorded_inputs(tmp_path / "t.json", "aten::sort").total() == count
+
+
+def test_a_linalg_drivers_call_is_the_outermost_one_as_its_time_is(tmp_path: Path) -> None:
+    """The recorder reaches the stock op through its out= overload; the trace names both aten::linalg_qr."""
+    x = torch.ones(3, 64, 64)
+    undo = install(Tally())
+    try:
+        traced(tmp_path / "t.json", lambda: (torch.linalg.qr(x), x.sum(1)))
+    finally:
+        undo()
+    (found, count), *others = recorded_inputs(tmp_path / "t.json", "aten::linalg_qr").items()
+    assert others == []
+    assert count == sum(recorded_inputs(tmp_path / "t.json", "aten::sum").values())
+    assert made("linalg_qr", found).case.tensors == (ArgSpec((3, 64, 64), "float32"),)
 
 
 def test_values_are_read_as_the_schema_has_them() -> None:

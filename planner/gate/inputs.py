@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from qrprof.profiler.errors import Exit, QrprofError
+from qrprof.profiler.linalg import LINALG_DRIVERS
 from qrprof.profiler.readers.chrome import Found, event_batches
 from qrprof.profiler.readers.kineto import dtypes, shapes
 
@@ -44,7 +45,7 @@ def recorded_inputs(trace: Path, op: str) -> Counter[Inputs]:
     Raises QrprofError where the file cannot be read, or (exit code 2) holds no call with its inputs.
     """
     calls = (call for batch in event_batches(trace, Found()) for event in batch if (call := call_of(event, op)))
-    found = Counter(call.inputs for call in innermost(calls) if call.inputs)
+    found = Counter(call.inputs for call in that_own_their_time(calls, op) if call.inputs)
     if not found:
         raise QrprofError(
             f"{trace} has no call of {op} with its shapes, strides and values; record the program with `qrprof trace`,"
@@ -64,13 +65,25 @@ def call_of(event: object, op: str) -> Call | None:
     return Call(f"{event.get('pid')} {event.get('tid')}", start, start + length, inputs_of(event))
 
 
-def innermost(calls: Iterable[Call]) -> Iterator[Call]:
-    """Without those around another one: an overload that calls the op by another overload, under the same name."""
+def that_own_their_time(calls: Iterable[Call], op: str) -> Iterator[Call]:
+    """Of calls within one another (an overload calls the op by another overload, under the same name) the one that the
+    partition gives their time: the outermost of a linalg driver, else the innermost.
+    """
     ordered = sorted(calls, key=lambda call: (call.thread, call.start, -call.end))
-    for call, following in zip(ordered, [*ordered[1:], None], strict=True):
-        inside = following and following.thread == call.thread and following.start < call.end >= following.end
-        if not inside:
+    if op not in LINALG_DRIVERS:
+        for call, after in zip(ordered, [*ordered[1:], None], strict=True):
+            if not (after and within(after, call)):
+                yield call
+        return
+    outer = None
+    for call in ordered:
+        if not (outer and within(call, outer)):
+            outer = call
             yield call
+
+
+def within(inner: Call, outer: Call) -> bool:
+    return inner.thread == outer.thread and inner.start < outer.end >= inner.end
 
 
 def inputs_of(event: Mapping[str, Any]) -> Inputs | None:

@@ -2,7 +2,9 @@
 
 `call_boxed` of a kernel that `torch.library.get_kernel` gives holds the GIL until the kernel returns. The out= form of
 most of these ops computes by itself: it reaches the stock kernel below an override of the op, and is called as any op
-is, without the GIL. It is an op of its own to a profiler, so while one runs `call_boxed` has to do.
+is, without the GIL. It is an op of its own to a profiler, so while one of the program's runs `call_boxed` has to do.
+(torch does not tell of a profiler that watches all threads, as the recorder's does: its traces hold both, the op around
+its out= form, and the outermost one is the call.)
 """
 
 from collections.abc import Callable
