@@ -20,6 +20,10 @@ BUSY_S: Final = 5.0  # that one process waits for another's writes
 
 WAIT: Final = "try again once the other process has ended"
 WRITABLE: Final = "make it and its folder writable"
+ANEW: Final = (
+    "move it away, and a new one is made, without the verdicts, predictions and accepted swaps of this one"
+    " (`sqlite3 FILE .recover` may save them)"
+)
 ADVICE: Final = {
     sqlite3.SQLITE_BUSY: WAIT,
     sqlite3.SQLITE_LOCKED: WAIT,
@@ -254,4 +258,4 @@ def sentence(path: Path, error: OSError | sqlite3.DatabaseError) -> str:
     if isinstance(error, OSError):
         return f"cannot use {path}: {error.strerror}; {WRITABLE}"
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the upper bits hold details
-    return f"cannot use {path}: {error}; {ADVICE.get(code, 'move it away, and a new one is made')}"
+    return f"cannot use {path}: {error}; {ADVICE.get(code, ANEW)}"

@@ -98,6 +98,13 @@ def test_what_fails_the_holdout_has_used_a_query_and_no_more_than_there_are_is_m
     assert "candidate 1 is not sealed: all 3 queries of the holdout are used" in ended(events)["text"]
 
 
+def test_what_ends_before_the_holdout_has_used_no_query(bench: Bench) -> None:
+    evaluator = bench.evaluator(sealed=False)
+    bench.run(bench.begin(), ScriptedProposer(file(3.0, sealed="FAIL"), file(2.0, sealed="FAIL")), evaluator)
+    assert [job.query for job in evaluator.jobs if job.rung == "sealed"] == [1, 1]
+    assert bench.journal.queries(TASK) == 0
+
+
 def test_what_the_holdout_refused_is_not_made_good_by_a_short_look_later(bench: Bench) -> None:
     bad = file(3.0, sealed="FAIL")
     proposer = ScriptedProposer(bad, file(1.0), proposed(file(0.9), bad, rounds=9))

@@ -127,7 +127,8 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, damage: Callable[[bytes]
     assert scenarios(tmp_path) == []
     path = ledger_file(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
-    assert "; move it away, and a new one is made" in refusal(tmp_path)
+    said = refusal(tmp_path)
+    assert "; move it away, and a new one is made, without the verdicts, predictions and accepted swaps of th" in said
     path.unlink()
     assert scenarios(tmp_path) == []
 

@@ -1,6 +1,7 @@
 """Verdicts in the ledger: each is written once and whole, when the gate has ended, or not at all.
 
-A query of the sealed holdout is counted before it is made: a gate that is killed has used it all the same.
+A query of the sealed holdout is counted before it is made: a gate that is killed has used it all the same. One that
+ended before it gives it back.
 """
 
 import json
@@ -85,6 +86,13 @@ def count_holdout(connection: sqlite3.Connection, task: str, candidate: str, mos
             "INSERT INTO holdout_queries (task, candidate, at) VALUES (?, ?, ?)", (task, candidate, stamp(now))
         )
     return used + 1
+
+
+def uncount_holdout(connection: sqlite3.Connection, verdict: Verdict) -> None:
+    """Take back the query that was counted for a candidate, where its verdict says that none was made."""
+    if verdict.holdout_queries == 0:
+        newest = "SELECT max(id) FROM holdout_queries WHERE task = ? AND candidate = ?"
+        connection.execute(f"DELETE FROM holdout_queries WHERE id = ({newest})", (verdict.task, verdict.candidate))
 
 
 def made(verdict: Verdict, file: str, parent: str | None, now: datetime) -> Kept:

@@ -185,6 +185,8 @@ class Journal:
             )
             if judged.verdict is not None:
                 evidence.keep(connection, judged.verdict)
+                if judged.rung == "sealed":
+                    evidence.uncount_holdout(connection, judged.verdict.verdict)
             keep_events(connection, start.id, events)
 
     def candidates(self, optimization: str) -> list[Candidate]:
