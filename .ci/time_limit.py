@@ -1,6 +1,7 @@
 """A pytest plugin: once TIME_LIMIT_S seconds have passed, the tests that are left are skipped, each by its name.
 
-The run fails if one of them holds known answers (its name has "golden"): those are never left out.
+The run fails if one of them holds known answers (its name has "golden"): those are never left out. Works with the
+workers of pytest-xdist too: a test is skipped where it would run, and counted where its report arrives.
 """
 
 import os
@@ -9,6 +10,7 @@ import time
 import pytest
 
 DEADLINE = time.monotonic() + float(os.environ["TIME_LIMIT_S"])
+REASON = "NOT RUN, the time was up"
 NEVER_LEFT_OUT = "golden"
 left_out: list[str] = []
 
@@ -16,8 +18,12 @@ left_out: list[str] = []
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.monotonic() > DEADLINE:
-        left_out.append(item.nodeid)
-        pytest.skip(f"NOT RUN, the time was up: {item.nodeid}")
+        pytest.skip(f"{REASON}: {item.nodeid}")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and REASON in str(report.longrepr):
+        left_out.append(report.nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
