@@ -21,6 +21,7 @@ from qrprof.planner.gate.records import Interval, Outcome, Preview
 from qrprof.planner.gate.task_store import keep
 from qrprof.planner.ledger import opened
 from qrprof.planner.optimize.budget import parse
+from qrprof.planner.optimize.chat import Chat
 from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.optimize.records import Budget, Evaluation, Job
 from qrprof.planner.optimize.tunables import tunables
@@ -274,7 +275,12 @@ def test_a_model_that_is_never_reached_ends_it_with_what_to_check(desk: Desk, mo
     for name, value in gone.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("QRPROF_CONFIG", str(desk.folder / "config"))
-    monkeypatch.setattr("qrprof.planner.optimize.chat.Limits.tries", 1)
+
+    def at_once(*given: Any) -> Chat:
+        *others, _ = given
+        return Chat(*others, sleep=lambda seconds: None)
+
+    monkeypatch.setattr("qrprof.planner.optimize.llm.Chat", at_once)
     code, out, err = desk.of_task("--proposer", "llm", "--model", "m", "--yes", "--budget", "1Mtokens")
     assert (code, out) == (3, "")
     assert "ended: no request to the model was answered: " in err
