@@ -48,11 +48,11 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: str | bytes) -> None:
     """Write a file that only the user reads (mode 0600), whole or not at all."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with replacing(path) as temporary, open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
+    with replacing(path) as temporary, open(os.open(temporary, flags, 0o600), "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def run_file(rank: int) -> str:

@@ -27,6 +27,8 @@ from qrprof.planner import counts
         (("linalg_qr", "cpu", "complex64", 64, 64, 64), "torch"),
         (("linalg_qr", "cuda", "float32", 640, 512, 512), "cuda-blocked"),
         (("linalg_qr", "cuda", "float32", 1, 8, 8), "cuda-blocked"),
+        (("linalg_qr", "cuda", "float32", 1, 4096, (1 << 18) - 1), "cuda-blocked"),
+        (("linalg_qr", "cuda", "float32", 1, 4096, 1 << 18), "torch"),
         (("linalg_qr", "cuda", "float32", 640, 512, 512, {"cuda-blocked"}), "triton-blocked"),
         (("linalg_qr", "cuda", "float32", 1, 4096, 4096, {"cuda-blocked"}), "torch"),
         (("geqrf", "cuda", "float32", 20, 32, 32), "cuda-blocked"),

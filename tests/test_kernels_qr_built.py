@@ -1,7 +1,8 @@
 """What NVRTC built is kept: with a compiler and a driver that count, on any machine."""
 
+import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return found
 
 
+@pytest.fixture
+def careless() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("careless")
 def test_a_kernel_is_built_once_and_then_read(machine: Machine, folder: Path) -> None:
     first = built("text", "fill", ["-DN=4"])
     assert first == ("_Zfill", b"\0code of text for (9, 0)\0")
@@ -78,6 +87,22 @@ def test_a_damaged_file_is_built_anew(machine: Machine, folder: Path, damage: Ca
     (file,) = folder.iterdir()
     file.write_bytes(damage(file.read_bytes()))
     assert built("text", "fill", []) == first == built("text", "fill", [])
+    assert len(machine.compiled) == 2
+
+
+@pytest.mark.parametrize("of", ["file", "folder"])
+@pytest.mark.parametrize("mode", [0o720, 0o702, None])
+def test_what_others_may_have_written_is_not_loaded(machine: Machine, folder: Path, of: str, mode: int | None) -> None:
+    built("text", "fill", [])
+    (file,) = folder.iterdir()
+    path = file if of == "file" else folder
+    if mode is not None:
+        path.chmod(mode)
+    elif os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+    else:
+        pytest.skip("only root gives a file away")
+    built("text", "fill", [])
     assert len(machine.compiled) == 2
 
 

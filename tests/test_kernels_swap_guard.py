@@ -249,11 +249,11 @@ def test_failures_are_told_at_exit(workshop: Any) -> None:
     ]
 
 
-SIZES = [(1, 1), (5, 1), (1, 5), (3, 3), (40, 40), (100, 30), (30, 100), (4, 60, 60)]
+SIZES = [(1, 1), (5, 1), (1, 5), (3, 3), (40, 40), (100, 30), (30, 100), (4, 60, 60), (300, 20)]
 
 
 @pytest.mark.parametrize("shape", SIZES)
-@pytest.mark.parametrize("scale", [1.0, 1e-40, 1e37])
+@pytest.mark.parametrize("scale", [1.0, 1e-40, 1e-42, 1e37])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_checks_pass_what_torch_computes(shape: tuple[int, ...], scale: float, dtype: Any) -> None:
     for nth in range(3):
@@ -282,6 +282,25 @@ def test_checks_find_what_is_wrong() -> None:
     skipped = R.clone()
     skipped[2, 30:, 40] *= 1.001  # one small column
     assert not postcheck.qr(2, (Q, skipped), A)
+
+
+def test_checks_find_rows_that_were_left_out() -> None:
+    """Q has orthonormal columns and R is Q^T A: of the first rows alone."""
+    A = torch.randn(2048, 32)
+    top = A[:1024]
+    Q, R = torch.linalg.qr(top)
+    H, tau = torch.geqrf(top)
+    assert postcheck.qr(0, (Q, R), top)
+    assert postcheck.geqrf(0, (H, tau), top)
+    nothing = torch.zeros(1024, 32)
+    assert not postcheck.qr(0, (torch.cat([Q, nothing]), R), A)
+    assert not postcheck.geqrf(0, (torch.cat([H, nothing]), tau), A)
+
+
+@pytest.mark.parametrize(("shape", "mode"), [((64, 64), "reduced"), ((64, 48), "complete"), ((64, 64), "r")])
+def test_checks_find_what_was_not_factored(shape: tuple[int, int], mode: str) -> None:
+    A = torch.randn(shape)
+    assert not postcheck.qr(0, (torch.eye(64), A), A, mode)
 
 
 def test_checks_pass_non_finite_input() -> None:

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optimize_scripted import MANY, START, TASK, Bench, ScriptedProposer, case, ended, file, kinds, of, proposed
 
-from qrprof.planner.gate.evidence import find, listed
+from qrprof.planner.gate.evidence import QUERIES, count_holdout, find, listed, spent
 from qrprof.planner.gate.records import Outcome
 from qrprof.planner.optimize.brief import of_ledger
 from qrprof.planner.optimize.compose import Part, compose, is_composed
+from qrprof.planner.optimize.journal import Journal, hash_of
 from qrprof.planner.optimize.records import Budget, Known, Proposed, Stakes
 
 TWO_SIZES = replace(TASK, development=(case(4, 8, 8, weight=0.5), case(4, 64, 64, weight=0.5)))
@@ -103,6 +104,20 @@ def test_what_ends_before_the_holdout_has_used_no_query(bench: Bench) -> None:
     bench.run(bench.begin(), ScriptedProposer(file(3.0, sealed="FAIL"), file(2.0, sealed="FAIL")), evaluator)
     assert [job.query for job in evaluator.jobs if job.rung == "sealed"] == [1, 1]
     assert bench.journal.queries(TASK) == 0
+
+
+def test_a_query_that_was_refused_gives_none_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others used up the queries after it was seen that there were some."""
+    source = file(2.0)
+    with bench.connect() as connection:
+        for _ in range(QUERIES):
+            count_holdout(connection, TASK.id, hash_of(source), QUERIES, bench.clock.now())
+    monkeypatch.setattr(Journal, "queries", lambda *_: 0)
+    evaluator = bench.evaluator()
+    bench.run(bench.begin(), ScriptedProposer(source), evaluator)
+    assert [job.query for job in evaluator.jobs if job.rung == "sealed"] == [None]
+    with bench.connect() as connection:
+        assert spent(connection, TASK.id).holdout_queries == QUERIES
 
 
 def test_what_the_holdout_refused_is_not_made_good_by_a_short_look_later(bench: Bench) -> None:

@@ -277,8 +277,8 @@ def test_a_model_that_is_never_reached_ends_it_with_what_to_check(desk: Desk, mo
     monkeypatch.setenv("QRPROF_CONFIG", str(desk.folder / "config"))
 
     def at_once(*given: Any) -> Chat:
-        *others, _ = given
-        return Chat(*others, sleep=lambda seconds: None)
+        place, model, role, meter, limits, stop, _ = given
+        return Chat(place, model, role, meter, limits, stop, lambda seconds: None)
 
     monkeypatch.setattr("qrprof.planner.optimize.llm.Chat", at_once)
     code, out, err = desk.of_task("--proposer", "llm", "--model", "m", "--yes", "--budget", "1Mtokens")

@@ -2,13 +2,15 @@
 
 import contextlib
 import hashlib
+import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from qrprof.profiler.store import cache_folder, make_private, replacing
+from qrprof.profiler.store import cache_folder, make_private, write_private
 
 FOLDER: Final = "kernels"
 DIGEST: Final = hashlib.sha256().digest_size
@@ -38,14 +40,22 @@ def file_of(text: str, kernel: str, options: Sequence[str]) -> Path:
 
 
 def kept(file: Path) -> Built | None:
-    """None where there is none, or not as it was written."""
+    """None where there is none, or not as it was written, and where another user may have written it."""
     try:
-        whole = file.read_bytes()
+        with file.open("rb") as source:
+            if not (ours(os.fstat(source.fileno())) and ours(file.parent.stat())):
+                return None
+            whole = source.read()
     except OSError:
         return None
     name, found, code = whole[DIGEST:].partition(b"\0")
     right = hashlib.sha256(whole[DIGEST:]).digest() == whole[:DIGEST]
     return (code, name.decode()) if found and right else None
+
+
+def ours(found: os.stat_result) -> bool:
+    """Whether nobody else writes there: a cache may lie in a folder of several users, and this is code."""
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def keep(file: Path, made: Built) -> None:
@@ -54,5 +64,4 @@ def keep(file: Path, made: Built) -> None:
     rest = name.encode() + b"\0" + code
     with contextlib.suppress(OSError):
         make_private(file.parent)
-        with replacing(file) as temporary:
-            temporary.write_bytes(hashlib.sha256(rest).digest() + rest)
+        write_private(file, hashlib.sha256(rest).digest() + rest)

@@ -11,6 +11,7 @@ from typing import Final, Literal
 Lane = Literal["torch", "cpu-batched", "cuda-blocked", "cuda-tall", "triton-small", "triton-blocked"]
 
 MOST: Final = 2**31 - 1
+WIDEST: Final = 2**18 - 1  # of 4096 rows: the blocked kernels' offsets within a matrix are of 32 bits
 # Work of a call is batch * (m n min(m, n) + A_MATRIX) for factoring and again for forming Q; a matrix costs that much.
 A_MATRIX: Final = 3_000
 PASSES: Final = {"geqrf": 1, "linalg_householder_product": 1, "ormqr": 1, "linalg_qr": 2}
@@ -39,11 +40,13 @@ RULES: Final = (
     # (benchmarks/qr_dispatch.py): qr gained at all of them, geqrf from 48 columns on and at 32 from two matrices on,
     # and applying Q from 64 to 1024. Forming Q of a caller's reflectors was timed with products of float16, which do
     # not hold them all: it is given where applying them, twice the work by TF32, took less than torch's forming.
-    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (48, 4096), (48, MOST), ops=("geqrf",)),
-    Rule("cuda-blocked", "cuda", ("float32",), (2, MOST), (24, 4096), (24, MOST), ops=("geqrf",)),
-    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (1, 4096), (1, MOST), ops=("linalg_qr",)),
-    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (16, 2048), (16, MOST), ops=("linalg_householder_product",)),
-    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (64, 1024), (64, MOST), ops=("ormqr",)),
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (48, 4096), (48, WIDEST), ops=("geqrf",)),
+    Rule("cuda-blocked", "cuda", ("float32",), (2, MOST), (24, 4096), (24, WIDEST), ops=("geqrf",)),
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (1, 4096), (1, WIDEST), ops=("linalg_qr",)),
+    Rule(
+        "cuda-blocked", "cuda", ("float32",), (1, MOST), (16, 2048), (16, WIDEST), ops=("linalg_householder_product",)
+    ),
+    Rule("cuda-blocked", "cuda", ("float32",), (1, MOST), (64, 1024), (64, WIDEST), ops=("ormqr",)),
     # Few columns of more rows than one leaf should hold, in a tree of blocks. All of Q, m x m, stays torch's (`lanes`).
     Rule("cuda-tall", "cuda", ("float32",), (1, 8), (4097, 1 << 22), (1, 64), ops=("linalg_qr",)),
     # Without a CUDA compiler, one program factors a leaf of a matrix: with few of them, the vendor's way of using the

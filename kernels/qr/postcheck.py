@@ -20,15 +20,16 @@ FEWEST = 16  # for n: a few rows have a few roundings each
 
 
 def qr(nth: int, result: tuple[Tensor, Tensor], A: Tensor, mode: str = "reduced") -> Tensor:
-    """Of the matrix at `nth` modulo the batch: Q^T Q = I and Q^T A = R; without Q, R^T R = A^T A."""
+    """Of the matrix at `nth` modulo the batch: R is triangular, Q^T Q = I and Q R = A; without Q, R^T R = A^T A."""
     Q, R = result
     a, r = one(A, nth), one(R, nth)
+    triangular = (r.tril(-1) == 0).all() | ~a.isfinite().all()
     if mode != "r":
-        return good(A.dtype, a, one(Q, nth), r)
+        return good(A.dtype, a, one(Q, nth), r) & triangular
     lengths = torch.linalg.vector_norm(a, dim=0) + least(A.dtype)
     bound = ORTHOGONAL * rounding(A.dtype, *a.shape) * lengths * lengths[:, None]
     right: Tensor = ((r.mT @ r - a.mT @ a).abs() <= bound).all() | ~a.isfinite().all()
-    return right
+    return right & triangular
 
 
 def geqrf(nth: int, result: tuple[Tensor, Tensor], A: Tensor) -> Tensor:
@@ -47,12 +48,21 @@ def orgqr(nth: int, Q: Tensor, H: Tensor, tau: Tensor) -> Tensor:
 
 
 def good(dtype: torch.dtype, a: Tensor, q: Tensor, r: Tensor) -> Tensor:
-    k = q.shape[1]
-    unit = rounding(dtype, *q.shape)
-    factor = (r[:k] - q.mT @ a).abs().sum(0) <= COLUMN * unit * (a.abs().sum(0) + least(dtype))
+    """R - Q^T A does not see what Q does not span, as rows that were left out: A - Q R does."""
+    rows, k = q.shape
+    unit = rounding(dtype, rows, k)
+    factor = small(r[:k] - q.mT @ a, a, dtype, unit)
+    if k < rows:
+        factor &= small(a - q @ r[:k], a, dtype, unit)
     identity = torch.eye(k, dtype=q.dtype, device=q.device)
     orthogonal = (q.mT @ q - identity).abs().sum(0) <= ORTHOGONAL * unit
-    return (factor.all() & orthogonal.all()) | ~a.isfinite().all()
+    return (factor & orthogonal.all()) | ~a.isfinite().all()
+
+
+def small(residual: Tensor, a: Tensor, dtype: torch.dtype, unit: float) -> Tensor:
+    """Column by column. Where `a` is of denormal numbers, each entry of a residual may hold the rounding of one."""
+    bound = COLUMN * unit * (a.abs().sum(0) + len(residual) * least(dtype))
+    return (residual.abs().sum(0) <= bound).all()
 
 
 def one(matrices: Tensor, nth: int) -> Tensor:

@@ -171,7 +171,8 @@ class Course:
             base = None if self.base_of(candidate) is None else f"{self.start.id}#start"
             file = f"{self.start.id}#{candidate.number}"
             kept = evidence.made(as_kept(evaluation.verdict, one.rung), file, base, self.journal.now())
-        judged = Judged(candidate, one.rung, one.rounds, evaluation.outcome, kept)
+        queried = evaluation.job.query is not None
+        judged = Judged(candidate, one.rung, one.rounds, evaluation.outcome, kept, queried)
         self.journal.judge(self.start, judged, events)
         yield from events
 

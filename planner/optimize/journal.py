@@ -66,6 +66,7 @@ class Judged:
     rounds: int
     outcome: Outcome  # of this evaluation
     verdict: Kept | None  # None of a preview, and of what was lost
+    queried: bool = False  # a query of the holdout was counted for it
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class Journal:
             )
             if judged.verdict is not None:
                 evidence.keep(connection, judged.verdict)
-                if judged.rung == "sealed":
+                if judged.queried:
                     evidence.uncount_holdout(connection, judged.verdict.verdict)
             keep_events(connection, start.id, events)
 

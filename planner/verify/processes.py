@@ -40,6 +40,12 @@ class Leg:
 
 
 @dataclass(frozen=True)
+class Started:
+    child: Child
+    at: float  # time.monotonic()
+
+
+@dataclass(frozen=True)
 class Ended:
     file: Path  # of the record, which may not be there
     code: int | None  # 128 + n for death by signal n; None: it was ended, for it took too long
@@ -62,8 +68,8 @@ def run(program: Program, leg: Leg, folder: Path, limit_s: float | None = None) 
 
     Raises QrprofError where our own part in it failed.
     """
-    with running(program, leg, folder) as child:
-        return waited_for(child, program, leg, folder, limit_s)
+    with running(program, leg, folder) as started:
+        return waited_for(started, program, leg, folder, limit_s)
 
 
 def run_all(
@@ -73,13 +79,13 @@ def run_all(
     for begin in range(0, len(legs), at_once):
         with ExitStack() as stack:
             now = legs[begin : begin + at_once]
-            children = [stack.enter_context(running(program, leg, folder)) for leg in now]
-            ended = [waited_for(child, program, leg, folder, limit_s) for child, leg in zip(children, now, strict=True)]
+            started = [stack.enter_context(running(program, leg, folder)) for leg in now]
+            ended = [waited_for(one, program, leg, folder, limit_s) for one, leg in zip(started, now, strict=True)]
         yield from ended
 
 
 @contextmanager
-def running(program: Program, leg: Leg, folder: Path) -> Iterator[Child]:
+def running(program: Program, leg: Leg, folder: Path) -> Iterator[Started]:
     """The process of a leg. When this is left, nothing of it runs, nor of the workers that it has started."""
     request: Request = {
         "module": program.module,
@@ -99,7 +105,7 @@ def running(program: Program, leg: Leg, folder: Path) -> Iterator[Child]:
     try:
         with ThreadPoolExecutor(1) as other:  # where no signal comes between a start and its note
             other.submit(start).result()
-        yield started[0]
+        yield Started(started[0], time.monotonic())
     finally:
         for child in started:
             with contextlib.suppress(OSError):  # all have ended
@@ -107,18 +113,19 @@ def running(program: Program, leg: Leg, folder: Path) -> Iterator[Child]:
             child.wait()
 
 
-def waited_for(child: Child, program: Program, leg: Leg, folder: Path, limit_s: float | None) -> Ended:
-    """Up to the limit; the process may then run on."""
-    file, began = record_of(leg, folder), time.monotonic()
+def waited_for(started: Started, program: Program, leg: Leg, folder: Path, limit_s: float | None) -> Ended:
+    """Up to the limit, from the process's start; it may then run on."""
+    file = record_of(leg, folder)
+    left = None if limit_s is None else max(0.0, started.at + limit_s - time.monotonic())
     try:
-        code = child.wait(limit_s)
+        code = started.child.wait(left)
     except subprocess.TimeoutExpired:
         code = None
     error = file.with_suffix(".error")
     if error.exists():
         raise QrprofError(f"watching {program.script} failed ({leg.name}): {error.read_text(encoding='utf-8')}")
     told = SIGNALLED - code if code is not None and code < 0 else code
-    return Ended(file, told, last_line(said_by(leg, folder)), time.monotonic() - began)
+    return Ended(file, told, last_line(said_by(leg, folder)), time.monotonic() - started.at)
 
 
 def record_of(leg: Leg, folder: Path) -> Path:
