@@ -31,7 +31,7 @@ def stepping(build: Any, *rows: Any) -> Any:
 def test_a_slow_generator_lies_between_the_optimizer_and_the_first_op(build: Any) -> None:
     parts = stepping(build, build.op("aten::full", 11, 15), build.op("aten::mm", 16, 18))
     assert host(parts) == {
-        (f"a pause between {STEP} and aten::full", ""): 10,
+        (f"a pause between {STEP} and aten::full", "forward"): 10,
         ("", "forward"): 2,
         (STEP, "optimizer"): 2,
     }
@@ -42,10 +42,27 @@ def test_a_pause_between_ops_of_one_phase_is_of_that_phase(build: Any) -> None:
     assert host(parts)["a pause between aten::mm and aten::relu", "forward"] == 12
 
 
-def test_a_pause_after_the_backward_pass_is_of_no_phase(build: Any) -> None:
-    node = build.op("autograd::engine::evaluate_function: MulBackward0", 1, 4)
-    parts = stepping(build, node, build.op("aten::view", 2, 4))
-    assert host(parts) == {(f"a pause between MulBackward0 and {STEP}", ""): 15, (STEP, "optimizer"): 2}
+def test_a_pause_has_the_phase_of_any_other_work_of_the_host(build: Any) -> None:
+    """Which is what two runs are compared by: in one of them the pause may be too short to be told."""
+    node = build.op("autograd::engine::evaluate_function: MulBackward0", 2, 4)
+    rows = [build.op("aten::mm", 1, 2), node, build.op("aten::view", 3, 4)]
+    parts = stepping(build, *rows)
+    assert host(parts) == {(f"a pause between MulBackward0 and {STEP}", "forward"): 15, (STEP, "optimizer"): 2}
+    untold = stepping(build, *rows, *(build.op(f"aten::{at}", at, at + 1) for at in range(6, 18, 3)))
+    assert host(untold) == {("", "forward"): 11, (STEP, "optimizer"): 2}
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_follows_the_last_step_is_the_recorders_own(build: Any, steps: int) -> None:
+    """Boundaries that lie behind the pause, as those of a range that begins once its data are there."""
+    rows = []
+    for step in range(steps):
+        begin = 20 * MS * step
+        rows += [build.mark(step, begin), build.op("aten::mm", begin + MS, begin + 5 * MS)]
+    end = 20 * MS * steps
+    rows += [build.mark(steps, end), build.op("aten::ones", end + 1000, end + MS)]
+    place = "aten::mm and " + ("the end of the last step" if steps == 1 else "aten::mm")
+    assert host(build.divide(rows, build.run()))[f"a pause between {place}", "forward"] == 15
 
 
 def test_a_pause_is_told_by_the_annotation_around_it(build: Any) -> None:
