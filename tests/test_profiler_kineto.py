@@ -259,6 +259,29 @@ def test_a_file_that_breaks_off_keeps_its_whole_events(chunk: int, zipped: bool,
         assert trace.warnings == (f"the file breaks off: the {kept} events up to there were kept",)
 
 
+AFTER = "the file breaks off after its events, which were all kept"
+
+
+@pytest.mark.parametrize("chunk", [11, 1 << 20])
+@pytest.mark.parametrize(
+    ("text", "warnings", "complete"),
+    [
+        ('{"traceEvents": [EVENT], "baseTimeNano', (AFTER,), True),
+        ('{"traceEvents": [EVENT]}\0', (AFTER,), True),
+        ("[EVENT];", (AFTER,), True),
+        ("[EVENT", (), True),  # which the format allows
+        ("[EVENT,\n", (), True),
+        ('[EVENT, {"ph', ("the file breaks off: the 1 events up to there were kept",), False),
+        ('{"traceEvents": [EVENT', ("the file breaks off: the 1 events up to there were kept",), False),
+    ],
+)
+def test_what_is_whole_is_the_list_of_events(
+    tmp_path: Path, text: str, warnings: tuple[str, ...], complete: bool, chunk: int
+) -> None:
+    trace = read_in_chunks(save(tmp_path, text.replace("EVENT", event()).encode()), chunk)
+    assert (len(trace.events), trace.warnings, trace.complete) == (1, warnings, complete)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

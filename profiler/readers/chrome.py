@@ -60,7 +60,9 @@ class Found:
     base_ns: int = 0  # wall time of the trace's zero
     repaired: int = 0  # events that only a lenient parser takes: raw control characters, bad UTF-8
     broken: int = 0  # stretches that no parser takes: one event or several that follow each other
-    complete: bool = False  # the list of events and what follows it were there to the end
+    bare: bool = False  # the file is the list of events alone, whose closing bracket may be left out
+    listed: bool = False  # the list of events was there to its end
+    complete: bool = False  # and so was what follows it
     metadata: dict[str, Any] = field(default_factory=dict)  # of the keys in METADATA: all others are never parsed
 
 
@@ -70,7 +72,7 @@ def event_batches(
     """Yield the members of `traceEvents` (or of a bare list) in batches; `ts` and `dur` as numbers or decimal text.
 
     Raises QrprofError where the file cannot be read or is no trace. A file that breaks off yields its
-    whole events and leaves `found.complete` false.
+    whole events and leaves `found.complete` false, and `found.listed` where it does so within the list.
     """
     chunks = read_chunks(path, chunk_bytes, progress)
     held, ended, enough = open_list(path, chunks, found), False, 0
@@ -89,7 +91,8 @@ def event_batches(
         batch, held = parse(held, found)
         yield batch
         ended = held.startswith(b"]")
-    found.complete = read_tail(chain((held,), chunks), found) and ended
+    found.listed = ended or (found.bare and not held.strip(SEPARATORS))
+    found.complete = read_tail(chain((held,), chunks), found) if ended else found.listed
 
 
 def read_chunks(path: Path, size: int, progress: Progress | None = None) -> Generator[bytes, None, None]:
@@ -142,6 +145,7 @@ def open_list(path: Path, chunks: Iterator[bytes], found: Found) -> bytes:
         head = (head + chunk).lstrip(BLANK)
         if start := LIST_START.search(head, max(0, len(head) - len(chunk) - KEY_WINDOW)):
             note_metadata(head[: start.start()], found)
+            found.bare = head.startswith(b"[")
             return head[start.end() :]
         if not b"{".startswith(head[:1]) or len(head) > EVENT_LIMIT:
             break

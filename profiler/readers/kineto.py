@@ -99,7 +99,7 @@ def read_source(path: Path, progress: Progress | None = None, chunk_bytes: int =
         reason = f" ({'; '.join(warnings)})" if warnings else ""
         raise QrprofError(f"{path} holds no events{reason}; record it with CPU or CUDA activities on")
     rank, world_size = rank_of(found.metadata)
-    trace = Trace(sort_events(frame), found.base_ns, warnings, found.complete)
+    trace = Trace(sort_events(frame), found.base_ns, warnings, found.listed)
     return Source(
         trace,
         path,
@@ -310,6 +310,8 @@ def warn(found: Found, columns: Columns, repairs: Mapping[str, int], kept: int) 
     lines = counted(numbers)
     if (processes := len(columns.processes)) > 1:  # each counts its correlations from 1, so they may be mixed up
         lines.append(f"ops of {processes} processes are in one file; launches are matched by correlation alone")
-    if not found.complete:
+    if not found.listed:
         lines.append(f"the file breaks off: the {kept} events up to there were kept")
+    elif not found.complete:
+        lines.append("the file breaks off after its events, which were all kept")
     return tuple(lines)
