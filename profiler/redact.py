@@ -28,7 +28,7 @@ SOURCE_ENDINGS: Final = (
     "py pyc pyx ipynb c cc cpp cxx cu cuh h hpp hip so dll exe sh json gz pt pth bin onnx safetensors parquet "
     "yaml yml toml cfg ini txt log csv tsv npy npz pkl tar zip"
 ).replace(" ", "|")
-RELATIVE_PATH: Final = re.compile(rf"(?<![\w/.-])(?:[\w.+-]+/)+([\w.+-]+\.(?:{SOURCE_ENDINGS}))\b")
+RELATIVE_PATH: Final = re.compile(rf"(?<![\w/.+-])(?:[\w.+-]+/)+([\w.+-]+\.(?:{SOURCE_ENDINGS}))\b")
 MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[A-Za-z0-9][\w.-]*\b")
 ADDRESS: Final = re.compile(
     r"""
@@ -46,10 +46,17 @@ NAMED_SECRET: Final = re.compile(
     r"(?i:token|secret|passw|pwd|cookie|session|api[_-]?key|credential)[\w-]{0,40}[\"']?\s{0,4}[=:]\s{0,4}[\"']?"
     r"(?P<value>(?!\d+\b)[^\s\"',;&\[\]]{6,})"
 )
-# An option of a command, or a setting, and what it is given; which of them tell, the last word of its name says.
+# An option of a command, or a setting, and what it is given; which of them tell, the last word of its name says. Where
+# what is given needs it, a shell's quotes are around both.
+OPTION: Final = r"--?[A-Za-z][\w.-]*"
+SETTING: Final = r"\+{0,2}[A-Za-z_][\w.]*"
+WORD_OF_A_SHELL: Final = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])"
 GIVEN: Final = re.compile(
-    r"(?<!\S)(?P<name>--?[A-Za-z][\w.-]*(?=[=\s])|[A-Za-z_][\w.]*(?==))(?:=|\s+)"
-    r"(?P<value>(?!-)(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+)"
+    rf"(?<!\S)(?P<name>{OPTION}(?==|\s+(?!-))|{SETTING}(?==))(?:=|\s+)(?P<value>{WORD_OF_A_SHELL}+)"
+)
+QUOTED: Final = re.compile(
+    rf"(?<!\S)(?P<quote>['\"])(?P<name>{OPTION}|{SETTING})="
+    rf"(?P<value>(?:(?!(?P=quote)).)*(?P=quote){WORD_OF_A_SHELL}*)"
 )
 TELLING: Final = {
     MASK: re.compile(
@@ -74,7 +81,7 @@ def redactor(texts: Iterable[str], names: Iterable[str] = ()) -> Redact:
 
     @lru_cache(maxsize=1 << 16)  # a trace says the same names over and over
     def redact(text: str) -> str:
-        text = GIVEN.sub(without_given, text)
+        text = GIVEN.sub(without_given, QUOTED.sub(without_quoted, text))
         text = SECRET.sub(without_value, text)
         text = NAMED_SECRET.sub(without_value, text)
         text = URL.sub(without_server, text)
@@ -113,9 +120,22 @@ def shorten_paths(text: str) -> str:
 
 
 def without_given(found: "re.Match[str]") -> str:
-    """An option with what stands for its value, where its name says that this tells who or where, or is a secret."""
-    instead = next((instead for instead, telling in TELLING.items() if telling.search(found["name"])), found["value"])
+    """An option with what stands for its value, where its name says that this tells who or where, or is a secret.
+
+    Else what follows it may be a setting of its own.
+    """
+    instead = told_by(found["name"]) or GIVEN.sub(without_given, QUOTED.sub(without_quoted, found["value"]))
     return found[0].removesuffix(found["value"]) + instead
+
+
+def without_quoted(found: "re.Match[str]") -> str:
+    instead = told_by(found["name"])
+    return found[0].removesuffix(found["value"]) + instead + found["quote"] if instead else found[0]
+
+
+def told_by(name: str) -> str | None:
+    """What stands for the value of an option of this name; None: it tells nothing."""
+    return next((instead for instead, telling in TELLING.items() if telling.search(name)), None)
 
 
 def without_server(url: "re.Match[str]") -> str:
