@@ -34,10 +34,15 @@ def rare(run: RunInfo, recorded_ns: float) -> str | None:
     steps = longest_stretch(missed, sorted(by_index))
     settings = Settings(steps=steps)
     needed = settings.warmup + settings.unprofiled + steps + 2
-    least = " or more" if len(missed) == 1 else ""  # one alone shows no distance
-    return (
-        f"{len(missed)} of {len(by_index)} unprofiled steps hold {units.share(held)} of the time, and none like them "
-        f"was recorded; give --steps {steps}{least}, in a run of {needed} steps or more"
+    share, run_long = units.share(held), f"in a run of {needed} steps or more"
+    if len(missed) > 1:
+        return (
+            f"{len(missed)} of {len(by_index)} unprofiled steps hold {share} of the time, and none like them was "
+            f"recorded; give --steps {steps}, {run_long}"
+        )
+    return (  # one alone shows no distance
+        f"1 of {len(by_index)} unprofiled steps holds {share} of the time, and none like it was recorded; if it came "
+        f"once, --warmup {missed[0] + 1} leaves it out, else give --steps {steps} or more, {run_long}"
     )
 
 
