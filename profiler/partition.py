@@ -112,7 +112,7 @@ def _host_rows(facts: Facts, run: RunInfo | None) -> tuple[Columns, Calibration]
     recorded = (end - start) * weight
     row = row_at(line, start)
     loading = pick(owners.loader, row, -1) >= 0
-    owner = pick(owners.row, row, -1)
+    owner = pick(_called(facts), pick(owners.row, row, -1), -1)
     in_op = (owner >= 0) & ~loading
     ops = _describe(facts, owner[in_op])
     known = np.full(len(row), np.nan)
@@ -154,12 +154,22 @@ def _host_calls(facts: Facts) -> Columns:
     host, owners, windows = facts.host, facts.owners, facts.steps.host
     here = host.track == facts.steps.thread
     weight = weight_at(windows, host.start)
-    own = owners.row == np.arange(len(here))
-    inner = own & (host.parent >= 0) & (owners.name == pick(owners.name, host.parent, ""))
-    own[host.parent[inner]] = False  # an overload that calls the op by another one
+    own = (owners.row == np.arange(len(here))) & (_called(facts) == np.arange(len(here)))
     rows = np.flatnonzero(here & own & (owners.loader < 0) & (weight > 0))
     waits = wait_calls(host, owners, facts.causes, windows, here & (facts.causes.held == DATA))
     return _calls(_describe(facts, rows) | {"calls": weight[rows]}, waits)
+
+
+def _called(facts: Facts) -> Ints:
+    """For each host row itself, or of an overload that calls its op by another one the call within: the two are one."""
+    host, owners = facts.host, facts.owners
+    rows = np.arange(len(host.parent))
+    name = host.rows["name"].cat.codes.to_numpy()
+    inner = np.flatnonzero((owners.row == rows) & (name == pick(name, host.parent, -1)))
+    rows[host.parent[inner]] = inner
+    while (deeper := rows[rows] != rows).any():
+        rows[deeper] = rows[rows[deeper]]
+    return rows
 
 
 def _calls(calls: Columns, waits: Columns) -> Columns:

@@ -42,6 +42,21 @@ def test_cpu_an_overload_within_another_of_its_op_is_one_call(build: Any) -> Non
     assert build.recorded(parts)["aten::var", "aten::var"] == 50
 
 
+def test_cpu_the_time_around_such_a_call_is_that_calls(build: Any) -> None:
+    """`x.sort()` is sort around sort.stable, which has one argument more."""
+    inner = [(1, 40, "[[64],[],[],[]]"), (2, 35, "[[64],[],[],[],[]]")]
+    rows = [build.op("aten::sort", 10 + at, 10 + end, shapes=shapes) for at, end, shapes in inner]
+    around = build.op("aten::sort", 10, 60, shapes="[[64],[],[]]")
+    parts = build.divide([build.mark(0, 0), around, *rows, build.mark(1, 100)], build.run())
+    ops = parts.rows[parts.rows["kind"] == "op"]
+    assert ops.groupby(["key", "shapes"], observed=True)["recorded_ns"].sum().to_dict() == {
+        ("aten::sort", "[[64],[],[],[],[]]"): 50
+    }
+    assert parts.calls.groupby(["key", "shapes"], observed=True)["calls"].sum().to_dict() == {
+        ("aten::sort", "[[64],[],[],[],[]]"): 1
+    }
+
+
 def test_cpu_linalg_driver_owns_what_it_calls(build: Any) -> None:
     rows = [
         build.mark(0, 0),
