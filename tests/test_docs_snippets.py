@@ -191,7 +191,9 @@ def recipes() -> Iterator[object]:
         found = list(group)
         words = {word for one in found for word in one.info[1:]}
         if "run" in words:
-            yield pytest.param(found, id=f"{page} {section}", marks=[pytest.mark.slow] if "slow" in words else [])
+            yield pytest.param(
+                found, id=f"{page} {section}", marks=[pytest.mark.slow, pytest.mark.alone] if "slow" in words else []
+            )
 
 
 @pytest.mark.parametrize("section", list(recipes()))

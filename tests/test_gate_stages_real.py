@@ -53,11 +53,13 @@ def test_a_right_candidate_gets_as_far_as_the_timing(tmp_path: Path) -> None:
     assert verdict.layer in ("bubblewrap", "namespaces", "none")
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_an_answer_kept_for_the_same_object_is_named(tmp_path: Path) -> None:
     assert found(gate(tmp_path, LAST_BATCH)) == {"wrong", "stale-pointer"}
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_what_changes_nothing_is_not_promoted(tmp_path: Path) -> None:
     verdict = gate(tmp_path, STOCK)
@@ -67,10 +69,12 @@ def test_what_changes_nothing_is_not_promoted(tmp_path: Path) -> None:
     assert all(time.pairs >= 10 for time in verdict.times)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
-def test_a_parent_three_times_as_slow_is_beaten(tmp_path: Path) -> None:
+def test_a_parent_three_times_as_slow_is_beaten_and_the_stock_op_is_not(tmp_path: Path) -> None:
     verdict = gate(tmp_path, STOCK, parent=SLOWER)
     assert verdict.over_parent is not None
     assert verdict.needed is not None
     assert verdict.over_parent.low > verdict.needed
-    assert not {"noise", "slower"} & found(verdict)
+    assert verdict.outcome != "PASS"
+    assert {"noise", "slower"} & found(verdict)

@@ -1,5 +1,6 @@
 """The timing stage against scripted workers."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,34 @@ def test_a_slower_candidate_is_called_slower(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_parent_three_times_as_slow_is_beaten(tmp_path: Path, seed: int) -> None:
     parent = Script(lambda: softmax, cost_ns=15e6, spread=0.1)
+    stock = Script(lambda: stock_of(SOFTMAX), cost_ns=10e6, spread=0.1)
     lane = Lane(tries=40)
-    verdict = gate(tmp_path, Script(lambda: softmax, spread=0.1), parent=parent, lane=lane, seed=seed)
+    verdict = gate(tmp_path, Script(lambda: softmax, spread=0.1), stock=stock, parent=parent, lane=lane, seed=seed)
     assert (verdict.outcome, found(verdict)) == ("PASS", set())
     assert verdict.over_parent is not None
+    assert verdict.speedup is not None
+    assert verdict.needed is not None
     assert verdict.over_parent.mid == pytest.approx(3, rel=0.1)
+    assert verdict.speedup.mid == pytest.approx(2, rel=0.1)
+    assert verdict.speedup.low > verdict.needed
     assert all(set(time.samples) == {"stock", "parent", "candidate"} for time in verdict.times)
+
+
+@pytest.mark.parametrize(("cost_ns", "detector"), [(7e6, "slower"), (5e6, "noise")])
+def test_a_parent_that_is_beaten_is_not_enough(tmp_path: Path, cost_ns: float, detector: str) -> None:
+    """The stock op, which takes 5 ms, would still be the better one."""
+    parent = Script(lambda: softmax, cost_ns=15e6)
+    verdict = gate(tmp_path, Script(lambda: softmax, cost_ns=cost_ns), parent=parent)
+    assert (verdict.outcome, found(verdict)) == ("FAIL", {detector})
+    (finding,) = verdict.findings
+    assert re.search(r"x the speed of the parent \(.*; .*x the speed of the stock op \(", finding.detail)
+
+
+@pytest.mark.parametrize("cost_ns", [5e6, 2.5e6])
+def test_nor_is_a_stock_op_that_is_beaten(tmp_path: Path, cost_ns: float) -> None:
+    parent = Script(lambda: softmax, cost_ns=2.5e6)
+    verdict = gate(tmp_path, Script(lambda: softmax, cost_ns=cost_ns), parent=parent)
+    assert verdict.outcome == "FAIL"
 
 
 def test_a_time_below_what_any_call_takes_is_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,7 @@ def test_from_a_trace_to_a_suggestion_on_a_scripted_clock(
 # --- for real
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_planted_slowdown_is_found_and_undone(
     traced: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
@@ -193,6 +194,7 @@ def test_a_planted_slowdown_is_found_and_undone(
     assert verdict["speedup"]["low"] > verdict["needed"]
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_program_with_nothing_to_gain_is_told_so_with_numbers(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -227,6 +229,7 @@ assert not any("sk-" in value for value in torch.os.environ.values())
 """ + SLOW.partition("CLEAR = True\n\n\n")[2].replace("range(PASSES)", "range(1)")
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_model_that_cheats_then_is_slow_then_fails_twice_and_then_is_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -265,6 +268,7 @@ def test_a_model_that_cheats_then_is_slow_then_fails_twice_and_then_is_better(
     assert not any(KEY.encode() in one for one in (*kept, out.encode(), err.encode(), "".join(prompts).encode()))
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_candidates_are_evaluated_on_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -19,7 +19,7 @@ TRIALS = 100
 PLANTED = 3  # times as much work as is needed, in the parent
 WINS = 3  # trials
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

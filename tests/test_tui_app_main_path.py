@@ -17,7 +17,7 @@ from qrprof.planner.optimize.journal import journal_of
 from qrprof.planner.swaps import proposals, store
 from qrprof.tui.app.views.agree import Agree
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 PATIENCE = 6000  # looks: the process imports torch, and an evaluation takes seconds
 QR = "aten::linalg_qr"
 PROGRAM = """\

@@ -1,13 +1,13 @@
 """The timing stage: the candidate against stock and its parent, their base against itself, and a winner once more.
 
-The base is what the candidate has to beat: the parent candidate, or the stock op where there is none. Two processes of
-it are in the same rounds, since a busy machine changes from one minute to the next; what they differ by is the noise.
+The base is what the candidate has to beat beside the stock op: the parent candidate, where there is one. Two processes
+of it are in the same rounds, since a busy machine changes from minute to minute; what they differ by is the noise.
 What is shown of a winner is its second timing, in a new process: the first was chosen for being good.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
@@ -133,13 +133,18 @@ def judge(trial: Trial, legs: Legs, tries: int) -> Result:
 
 def read(trial: Trial, legs: Legs, tries: int) -> Result:
     """What the readings say, however few there are."""
-    twins, decisive = pairs(trial, legs, TWIN, legs.base), pairs(trial, legs, CANDIDATE, legs.base)
-    if twins is None or decisive is None:
+    twins, over_stock = pairs(trial, legs, TWIN, legs.base), pairs(trial, legs, CANDIDATE, STOCK)
+    over_base = over_stock if legs.base == STOCK else pairs(trial, legs, CANDIDATE, PARENT)
+    if twins is None or over_stock is None or over_base is None:
         return Result(DROWNED)
-    noise, over_base, over_stock = noise_of(twins), together(decisive), pairs(trial, legs, CANDIDATE, STOCK)
-    decision = decide(over_base, noise, standard_error(decisive), tries, BASES[legs.base])
-    over_parent = over_base if legs.base == PARENT else None
-    return Result(decision, noise, together(over_stock) if over_stock else None, over_parent)
+    noise, speedup, over_parent = noise_of(twins), together(over_stock), None
+    decision = decide(speedup, noise, standard_error(over_stock), tries, BASES[STOCK])
+    if legs.base == PARENT:
+        over_parent = together(over_base)
+        beside = decide(over_parent, noise, standard_error(over_base), tries, BASES[PARENT])
+        worse = beside if decision.outcome == "PASS" or beside.outcome == "FAIL" else decision
+        decision = replace(worse, detail=f"{beside.detail}; {decision.detail}", needed=decision.needed)
+    return Result(decision, noise, speedup, over_parent)
 
 
 def told(trial: Trial, legs: Legs, result: Result, calls: Mapping[str, int], peaks: Peaks | None) -> Timed:
