@@ -46,6 +46,7 @@ class Facts:
     where: str  # of most
     linalg: tuple[LinalgCall, ...]  # calls of this op in the unprofiled steps
     achievable: Estimate | None
+    fused: bool = False  # the optimizer's step calls a fused kernel
 
     @property
     def share(self) -> float | None:
@@ -103,9 +104,7 @@ def alone(facts: Facts) -> str:
 
 def calls_when_called(call: LinalgCall, run: RunInfo) -> float:
     """Calls in a step that makes any: steps of other kinds (no refresh of a preconditioner) do not count."""
-    name = call.op.removeprefix("aten::")
-    frequency = sum(kind.frequency for kind in run.kinds if name in kind.label)
-    return call.calls_per_step / frequency if frequency else call.calls_per_step
+    return call.calls_per_step / run.steps_with(call.op)
 
 
 def alike(facts: Facts) -> tuple[float, str, str]:
@@ -169,7 +168,7 @@ def float_bound(facts: Facts) -> bool:
 
 def unfused_optimizer(facts: Facts) -> bool:
     many = facts.name.startswith("_foreach") or facts.work_kind == "elementwise"
-    return facts.phase == "optimizer" and many
+    return facts.phase == "optimizer" and many and not facts.fused
 
 
 RULES: Final = (

@@ -2,6 +2,8 @@
 
 A fused optimizer: one kernel updates all parameters. What its step does before its first op (it gathers parameters and
 their state) stays; the ops and the python between them go; the device moves each parameter, gradient and moment once.
+How many there are is told by ops that meet one parameter each; the shapes of lists (foreach) are in no trace.
+
 Exposed communication: collectives that hide wholly behind other work.
 """
 
@@ -28,6 +30,7 @@ from qrprof.profiler.work import AFTER_ALL
 
 FUSED: Final = {"Adam": 28, "AdamW": 28, "SGD": 12, "Adagrad": 20}  # of torch.optim, and bytes moved for a parameter
 FEW: Final = 8  # launches of an optimizer's step that is fused
+FUSED_OP: Final = "aten::_fused_"
 # The op that each parameter meets once in a step that is not fused.
 UPDATES: Final = ("aten::addcdiv_", "aten::add_")
 
@@ -55,26 +58,42 @@ def fused_optimizer(model: Model, run: RunInfo, peaks: Peaks | None) -> Fix | No
     graph, facts = model.graph, model.graph.facts
     name = run.step_source.removeprefix("optimizer ")
     launched = launch_weight(facts)
-    mine = pick(facts.owners.phase == OPTIMIZER, facts.work.launch, False)
+    inside = facts.owners.phase == OPTIMIZER
+    mine = pick(inside, facts.work.launch, False)
     launches = float(launched[mine].sum())
-    if name not in FUSED or launches <= FEW:
+    if name not in FUSED or launches <= FEW or fused(facts):
         return None
     busy = float((graph.durations * launched)[mine].sum())
-    moved = FUSED[name] * updated(facts) / peaks.copy_bytes_per_s * 1e9 if peaks else 0.0
-    device = min(moved / busy, 1.0) if busy else 1.0
+    remains = left_of(facts, FUSED[name], busy, peaks)
     leading, nothing = gathering(graph), np.zeros(len(graph.segments.row), dtype=bool)
-    inside = facts.owners.phase == OPTIMIZER
-    step = [step_of(model, _fused(graph, inside, kept, device)) for kept in (leading | python(graph), leading, nothing)]
-    low, mid, high = (max(model.base_ns - one, 0.0) for one in step)
-    gone = step_of(model, _fused(graph, inside, nothing, 0.0))
+
+    def gain(kept: Mask, device: float) -> float:
+        return max(model.base_ns - step_of(model, _fused(graph, inside, kept, device)), 0.0)
+
+    low = gain(leading | python(graph), 1.0 if remains is None else remains)
+    mid = None if remains is None else max(low, gain(leading, remains))
+    high = max(low, mid or 0.0, gain(nothing, remains or 0.0))
     return Fix(
         key="fix:fused-optimizer",
         ns=busy,
-        gain_ns=Estimate(low, max(low, mid), max(low, mid, high), Basis.ROOFLINE if peaks else Basis.CEILING),
-        ceiling_ns=max(model.base_ns - gone, 0.0),
+        gain_ns=Estimate(low, mid, high, Basis.CEILING if mid is None else Basis.ROOFLINE),
+        ceiling_ns=gain(nothing, 0.0),
         advice=f"Give {name} fused=True: one kernel updates all parameters.",
         why=f"The step of {name} launches {units.calls(launches)} kernels that take {units.time(busy)} together.",
     )
+
+
+def fused(facts: Facts) -> bool:
+    """Whether an optimizer's step calls a fused kernel; of a large model it launches many."""
+    return bool((facts.owners.phase == OPTIMIZER)[starting(facts.host, FUSED_OP)].any())
+
+
+def left_of(facts: Facts, bytes_moved: int, busy: float, peaks: Peaks | None) -> float | None:
+    """What a fused kernel takes, of the device time of the step; None: not known."""
+    count = updated(facts)
+    if peaks is None or not count or not busy:
+        return None
+    return min(bytes_moved * count / peaks.copy_bytes_per_s * 1e9 / busy, 1.0)
 
 
 def updated(facts: Facts) -> float:

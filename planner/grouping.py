@@ -57,7 +57,8 @@ def parts_of(adapter: Adapter, model: Model, run: RunInfo, measured: Mapping[Sig
         if group.batch in measured and now:
             call = measured[group.batch]
             batch = Levels(*(group.share * level for level in call.levels))
-            on_host = min(group.share * call.host / host_ns, 1.0) if host_ns else None
+            # Without a device the host's time is what was timed, and hides behind nothing.
+            on_host = min(group.share * call.host / host_ns, 1.0) if host_ns and device_ns else None
             found.append(Part(group, rows, now, batch, on_host))
     return found
 

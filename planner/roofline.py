@@ -54,12 +54,12 @@ KERNEL_NS: Final = (1000.0, 2000.0, 3000.0)
 LAUNCHES: Final = (0.5, 1.0, 2.0)  # of a CPU's measured launch: a view costs half of an op, wide signatures double
 
 
-def remaining(todo: Work, calls: float, peaks: Peaks, tf32: bool = False) -> Levels | None:
+def remaining(todo: Work, calls: float, peaks: Peaks, tf32: bool = False, steps: float = 1.0) -> Levels | None:
     """ns a step that `calls` calls of `todo` need: the largest of compute, memory, column chain and launch floor.
 
     `tf32`: the call is known to have used TF32. Where it is not, and the device has it, `low` of a float product or
-    convolution is what allowing TF32 would give. `low` of a factorisation takes its calls as one batch. None where the
-    peak of the type was not measured.
+    convolution is what allowing TF32 would give. `low` of a factorisation takes the calls of a step as one batch;
+    `steps` is the share of steps that make any. None where the peak of the type was not measured.
     """
     name = PEAK.get(todo.dtype, todo.dtype)
     peak = peaks.flops.get("tf32" if tf32 and name == "float" else name, 0.0)
@@ -73,7 +73,7 @@ def remaining(todo: Work, calls: float, peaks: Peaks, tf32: bool = False) -> Lev
         if math.isinf(compute):
             return 0.0
         count, rate = (todo.least_flops, best) if index == 0 else (todo.flops, peak)
-        in_turn = min(calls, 1.0) if index == 0 and todo.columns else calls
+        in_turn = min(calls, steps) if index == 0 and todo.columns else calls
         return max(
             1e9 * calls * count / (rate * compute) if count else 0.0,
             1e9 * calls * todo.bytes / (peaks.copy_bytes_per_s * memory),

@@ -8,7 +8,7 @@ from qrprof.planner.advice import Facts, advise
 from qrprof.planner.amdahl import ceiling_x
 from qrprof.planner.counts import Work, work
 from qrprof.planner.estimate import Basis, Estimate, ceiling
-from qrprof.planner.fixes import Fix, find_fixes
+from qrprof.planner.fixes import FUSED_OP, Fix, find_fixes
 from qrprof.planner.grouping import find_groupings
 from qrprof.planner.measured import PerCall
 from qrprof.planner.replay.levers import Levers, find_levers
@@ -61,6 +61,7 @@ class Evidence:
     levers: Levers | None  # None: no replay was asked for, or it is withheld
     only_ceilings: bool  # the replay is withheld
     measured: Mapping[Signature, PerCall] = field(default_factory=dict)  # of the included kernels
+    fused: bool = False  # the optimizer's step calls a fused kernel
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ def rank(
     levers = find_levers(model) if model is not None and model.withheld is None else None
     only_ceilings = model is not None and levers is None
     withheld = partition.withheld is not None
-    evidence = Evidence(step, partition.on_device, withheld, run, peaks, noise, levers, only_ceilings, measured or {})
+    fused = any(key.startswith(FUSED_OP) for key in partition.rows["key"].unique())
+    times = measured or {}
+    evidence = Evidence(step, partition.on_device, withheld, run, peaks, noise, levers, only_ceilings, times, fused)
     counts = counts_by_key(partition.calls)
     found = [judge(key, rows, counts.get(key, {}), evidence) for key, rows in rows_by_key(partition.rows).items()]
     if levers:
@@ -122,7 +125,8 @@ def expected_gain(target: Target) -> float:
 def judge(key: str, rows: Sequence[Row], counts: Counts, evidence: Evidence) -> Target:
     """The target made of all rows of one key."""
     ns, kind = ns_of(rows), rows[0].kind
-    parts = split(key, rows, counts, evidence.peaks, evidence.measured) if kind == "op" else []
+    steps = evidence.run.steps_with(key)
+    parts = split(key, rows, counts, evidence.peaks, evidence.measured, steps) if kind == "op" else []
     count = sum(counts.values()) if counts else None
     left = None if evidence.withheld else achievable(key, ns, parts, most(rows, "op"), evidence.step_ns)
     if left and evidence.only_ceilings:
@@ -194,8 +198,9 @@ def split(
     counts: Counts,
     peaks: Peaks | None,
     measured: Mapping[Signature, PerCall] | None = None,
+    steps: float = 1.0,
 ) -> list[Part]:
-    """An op's rows by the inputs that they were called with."""
+    """An op's rows by the inputs that they were called with; `steps` is the share of steps that call it."""
     by_inputs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         by_inputs.setdefault((row.shapes, row.dtypes), []).append(row)
@@ -203,12 +208,19 @@ def split(
     for inputs, group in sorted(by_inputs.items()):
         count, signature = counts.get(inputs, 0.0), row_signature(key, *inputs)
         call = (measured or {}).get(signature) if signature and count > 0 else None
-        found.append(part(key, *inputs, group, count, peaks, call))
+        found.append(part(key, *inputs, group, count, peaks, call, steps))
     return found
 
 
 def part(
-    key: str, shapes: str, dtypes: str, rows: Sequence[Row], calls: float, peaks: Peaks | None, call: PerCall | None
+    key: str,
+    shapes: str,
+    dtypes: str,
+    rows: Sequence[Row],
+    calls: float,
+    peaks: Peaks | None,
+    call: PerCall | None,
+    steps: float,
 ) -> Part:
     """`call`: what one was measured to take with the included kernels."""
     ns, main = ns_of(rows), most(rows, "kernel")
@@ -219,7 +231,7 @@ def part(
     if call is not None:
         levels = Levels(*(calls * level for level in call.levels))
     elif todo is not None and peaks is not None and calls > 0 and not host_copy:
-        levels = remaining(todo, calls, peaks, tf32)
+        levels = remaining(todo, calls, peaks, tf32, steps)
     capped = None if levels is None else Levels(*(min(level, ns) for level in levels))
     return Part(ns, calls, shapes, todo, capped, tf32, host_copy, None if call is None else calls * call.host)
 
@@ -299,6 +311,7 @@ def gather(
         where=most(rows, "where"),
         linalg=recorded_calls(key, rows, evidence.run),
         achievable=left,
+        fused=evidence.fused,
     )
 
 

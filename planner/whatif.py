@@ -22,7 +22,7 @@ from qrprof.planner.replay.model import model_of, step_of
 from qrprof.planner.rows import Counts, Row, ns_of, of_key
 from qrprof.planner.targets import achievable, host_of, split
 from qrprof.planner.whatif_keys import find_part
-from qrprof.planner.whatif_parts import OP, PER_CALL, Part, Subject
+from qrprof.planner.whatif_parts import OP, PER_CALL, WAITS, Part, Subject
 from qrprof.profiler import units
 from qrprof.profiler.devices import Peaks
 from qrprof.profiler.errors import Exit, QrprofError
@@ -227,6 +227,8 @@ def find_change(subject: Subject, part: Part, spec: Spec, look_up: Mapping[str, 
 
 def present_ns(part: Part) -> float:
     """ns of one call of an op, of one launch of a kernel, or in a mean step of anything else."""
+    if part.key in WAITS:
+        raise QrprofError(f"{part.label!r} waits for as long as the device takes: give 4x or 0", Exit.USAGE)
     count = part.calls if part.kind in PER_CALL else 1.0
     if not (count and part.ns):
         raise QrprofError(f"{part.label!r} takes no time in the steps: give 4x or 0", Exit.USAGE)
@@ -241,7 +243,9 @@ def looked_up(subject: Subject, part: Part, spec: Spec, look: Lookup) -> tuple[f
     ns = ns_of(rows)
     if found is not None and found.time.mid is not None and ns > 0:
         host = None if found.host_ns is None or not part.host_ns else min(found.host_ns / part.host_ns, 1.0)
-        return found.time.mid / ns, found.time.basis, host
+        # The estimate is of what the op itself takes; the change is of all that it calls as well.
+        total = max(ns, float((part.shares * subject.partition.rows["ns"].to_numpy()).sum()))
+        return (total - ns + found.time.mid) / total, found.time.basis, host
     if spec.kind == TABLE:
         why = f"no included kernel was timed for all calls of {part.label} on this device (`qrprof probe`)"
     elif not ns:

@@ -18,6 +18,7 @@ from qrprof.profiler.runinfo import RunInfo
 from qrprof.profiler.steps import weight_at
 
 OP, KERNEL, WORD = "op", "kernel", "word"
+WAITS: Final = ("sync", "gap:sync", "gap:copy")  # words whose calls mostly wait, which is none of the time of a part
 PER_CALL: Final = (OP, KERNEL)  # parts whose times are given by the call, or the launch
 
 

@@ -93,6 +93,11 @@ class RunInfo(Record):
         """Durations of all unprofiled steps, ns."""
         return [ns for block in self.unprofiled for ns in block.durations_ns]
 
+    def steps_with(self, op: str) -> float:
+        """The share of steps that call a linalg op ("aten::linalg_qr"), by what their kinds are called; 1: not told."""
+        name = op.removeprefix("aten::")
+        return sum(kind.frequency for kind in self.kinds if name in kind.label) or 1.0
+
     def step_ns(self) -> float | None:
         """Mean unprofiled wall time of a step, ns; None where no step ran unprofiled.
 

@@ -117,6 +117,19 @@ def test_the_interval_holds_that_the_host_s_part_hides(build: Any) -> None:
     assert fix.gain_ns.high == pytest.approx(30 * US, rel=0.05)
 
 
+def test_on_a_cpu_the_batch_takes_what_it_was_timed_to_take(build: Any) -> None:
+    rows = [build.mark(0, 0), build.op("aten::mm", 0, 20 * US)]
+    rows += [
+        build.op("aten::linalg_qr", at * US, (at + 10) * US, shapes="[[64,64],[]]", dtypes="float,")
+        for at in (20, 30, 40, 50)
+    ]
+    run = run_of(build, qr(build, 4.0))
+    model = model_of(find_facts(Trace.from_rows([*rows, build.mark(1, 60 * US)]), run), run)
+    (fix,) = find_groupings(model, run, {BATCH: PerCall(Levels(8.0 * US, 10.0 * US, 20.0 * US), 10.0 * US)})
+    assert (fix.gain_ns.low, fix.gain_ns.mid, fix.gain_ns.high) == pytest.approx((20 * US, 30 * US, 32 * US), rel=0.01)
+    assert fix.ceiling_ns == pytest.approx(40 * US, rel=0.01)
+
+
 def test_batches_are_timed_beside_the_calls_that_they_replace(build: Any) -> None:
     run = run_of(build, qr(build, 4.0))
     called = calls_of(divide(find_facts(trace(build), run), run))

@@ -119,6 +119,8 @@ def test_an_unfused_optimizer(source: str, key: str, advice: str) -> None:
 
 def test_a_fused_optimizer_is_not_told_to_fuse() -> None:
     assert "fused=True" not in advise(facts("aten::_fused_adamw_", phase="optimizer", work_kind="memory"))[0]
+    counters = facts("aten::_foreach_add_", phase="optimizer", work_kind="elementwise", fused=True)
+    assert "fused=True" not in advise(counters)[0]
 
 
 def test_many_qr_calls_of_one_shape_are_one_batch() -> None:

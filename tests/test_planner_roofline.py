@@ -28,10 +28,12 @@ TF32_GPU = GPU.model_copy(update={"flops": {**GPU.flops, "tf32": 8e13}})
 CPU = GPU.model_copy(update={"kind": "cpu", "flops": {"float": 1e11}, "copy_bytes_per_s": 1e10, "launch_ns": 1000.0})
 
 
-def levels(op: str, shapes: str, types: str, calls: float, peaks: Peaks, tf32: bool = False) -> Levels:
+def levels(
+    op: str, shapes: str, types: str, calls: float, peaks: Peaks, tf32: bool = False, steps: float = 1.0
+) -> Levels:
     todo = work(f"aten::{op}", shapes, types)
     assert todo is not None
-    found = remaining(todo, calls, peaks, tf32)
+    found = remaining(todo, calls, peaks, tf32, steps)
     assert found is not None
     return found
 
@@ -128,6 +130,15 @@ def test_levels_are_ordered(
     found = remaining(Work(kind, flops, least * flops, moved, "float", columns), calls, peaks)
     assert found is not None
     assert 0 <= found.low <= found.mid <= found.high < math.inf
+
+
+def test_one_batch_of_the_steps_that_factor_is_one_in_each_of_them() -> None:
+    """Sixteen QR in each tenth step: their columns follow one another once in ten steps."""
+    shape = ("linalg_qr", "[[64,64],[]]", "float,")
+    rare, single = (levels(*shape, calls, GPU, steps=0.1) for calls in (1.6, 0.1))
+    assert rare.low == single.low
+    assert levels(*shape, 16.0, GPU).low == pytest.approx(10 * single.low)
+    assert rare.high == pytest.approx(16 * single.high)
 
 
 def test_ranking_does_not_load_torch() -> None:

@@ -154,6 +154,7 @@ def test_parts_may_be_the_whole_step() -> None:
         (["lineer=2x"], "no op or kernel 'lineer' in the steps of run .*; nearest: linear; see `qrprof rank"),
         (["add_kernal=2x"], "nearest: add_kernel"),
         (["e=2x"], "'e' is in the names of 4 kernels: write gemm or Memcpy or add_kernel"),
+        (["gap:sync=200us"], "'gap:sync' waits for as long as the device takes: give 4x or 0"),
         (["gap:coffee=0"], "no cause of idle time 'gap:coffee'; there are gap:data, gap:sync, gap:copy, gap:alloc"),
         (["mm[7x7]=2x"], r"no call of mm begins with inputs of '7x7'; nearest: mm\[8x8,8x8\], mm\[64x128,128x32\]"),
         (["add[7]=2x"], "holds no shapes of add: name it alone"),
@@ -195,6 +196,16 @@ def test_a_table_is_asked_where_there_is_one(small: Subject) -> None:
     assert change.factor == pytest.approx(0.25)
     assert change.on_host == pytest.approx(0.25)  # of 20 us
     assert change.basis is Basis.TABLE
+
+
+def test_an_estimate_of_an_op_leaves_what_the_op_calls(build: Any) -> None:
+    rows = [build.mark(0, 0), build.op("aten::linear", 10 * US, 1020 * US), build.op("aten::addmm", 20 * US, 1015 * US)]
+    subject = subject_of(build.run(), Trace.from_rows([*rows, build.mark(1, 1100 * US)]))
+    look = {ROOFLINE: lambda part: Left(Estimate(0, 1 * US, 15 * US, Basis.ROOFLINE))}
+    (wrapper,) = find_changes(subject, [("linear", parse_spec(ROOFLINE))], look)
+    assert wrapper.factor == pytest.approx((995 + 1) / 1010)
+    (inside,) = find_changes(subject, [("addmm", parse_spec(ROOFLINE))], look)
+    assert inside.factor == pytest.approx(1 / 995)
 
 
 def test_roofline_is_the_middle_estimate_of_the_ranking(small: Subject) -> None:
