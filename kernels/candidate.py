@@ -3,8 +3,10 @@
 import functools
 import linecache
 import sys
+import threading
 import types
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,8 @@ from qrprof.kernels.swapfile import SHA, Case, Entry
 from qrprof.kernels.swappable import Refusal, overload, swappable
 
 OUTSIDE: Final = "outside the calls it was judged on"
+SEVERAL: Final = "its inputs are on several devices"
+BY_ITSELF: Final = "called by the candidate itself"
 KNOWN: Final = 4096  # kinds of calls whose answer is remembered
 Form = tuple[Any, ...]  # of one argument: of a tensor (shape, dtype, contiguous), of a plain value (its type, value)
 
@@ -25,7 +29,10 @@ class Unusable(Exception):
 
 
 def swap_of(entry: Entry, source: bytes, file: Path) -> Swap:
-    """Raises Unusable where the op cannot be swapped, and where the file does not run."""
+    """The candidate as it was judged: without autocast, on the device of its inputs, and with the stock op inside.
+
+    Raises Unusable where the op cannot be swapped, and where the file does not run.
+    """
     found = swappable(entry.op)
     if isinstance(found, Refusal):
         raise Unusable(found.why.removesuffix("."))
@@ -34,9 +41,16 @@ def swap_of(entry: Entry, source: bytes, file: Path) -> Swap:
     schema = overload(entry.op)._schema
     arguments = functools.partial(in_order, schema.arguments)
     candidate, single = executed(source, file, entry.sha256), len(schema.returns) == 1
+    inside = threading.local()
 
     def fast(*args: Any, **kwargs: Any) -> Any:
-        result = candidate(*arguments(args, kwargs))
+        values = arguments(args, kwargs)
+        inside.busy = True
+        try:
+            with torch._C._DisableAutocast(), on_device(values):
+                result = candidate(*values)
+        finally:
+            inside.busy = False
         if isinstance(result, Tensor):
             return result if single else (result,)
         return result[0] if single else tuple(result)
@@ -46,9 +60,22 @@ def swap_of(entry: Entry, source: bytes, file: Path) -> Swap:
         return any(fits(case, forms) for case in entry.cases)
 
     def decline(*args: Any, **kwargs: Any) -> str:
-        return "" if served(tuple(map(form, arguments(args, kwargs)))) else OUTSIDE
+        if getattr(inside, "busy", False):
+            return BY_ITSELF
+        values = arguments(args, kwargs)
+        if len({value.device for value in values if isinstance(value, Tensor)}) > 1:
+            return SEVERAL
+        return "" if served(tuple(map(form, values))) else OUTSIDE
 
     return Swap(entry.op, fast, decline, version=entry.digest, against_stock=True)
+
+
+def on_device(values: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Launches of Triton and of CUDA C++ go to the current GPU, which need not be that of the inputs."""
+    device = next((value.device for value in values if isinstance(value, Tensor)), None)
+    if device is None or device.type != "cuda" or device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(device)
 
 
 def executed(source: bytes, file: Path, sha256: str) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ from qrprof.kernels.swappable import overload
 FAILURES = 3
 SMALL = 4096  # elements: the stock kernel takes microseconds, and may hold the GIL
 GRAPH = "a graph is captured"
+OUT_OF_MEMORY = "out of memory"
 NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
@@ -76,14 +77,17 @@ class Guard:
             return self.both(keyset, args, kwargs)
         device, timed = device_of(args), not self.on_gpu or self.sampled(self.counters.hits)
         start = self.counters.own.start(device) if timed else None
+        failed, result = "", None
         try:
             result = self.formed(self.swap.fast(*args, **kwargs))
         except NO_MEMORY:
             if replicas.several():  # one rank may be alone in this, unlike in other errors; stock would raise it too
                 raise
-            return self.fall_back("out of memory", keyset, args, kwargs)
+            failed = OUT_OF_MEMORY
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the program goes on
-            return self.fall_back(type(error).__name__, keyset, args, kwargs, error=True)
+            failed = type(error).__name__
+        if failed:  # out here, where no traceback holds the swap's scratch memory any more
+            return self.fall_back(failed, keyset, args, kwargs, error=failed != OUT_OF_MEMORY)
         if timed:
             self.counters.own.stop(start, device)
         self.check(self.counters.hit(), result, keyset, args, kwargs)
@@ -138,7 +142,7 @@ class Guard:
         try:
             result = self.swap.fast(*args, **kwargs)
         except NO_MEMORY:
-            counters.fall_back("out of memory")
+            counters.fall_back(OUT_OF_MEMORY)
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the program goes on
             counters.fall_back(type(error).__name__, error=True)
         else:

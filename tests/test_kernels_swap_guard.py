@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -127,6 +128,23 @@ def test_out_of_memory_falls_back_and_is_no_failure() -> None:
     for _ in range(FAILURES + 1):
         torch.linalg.qr(torch.randn(3, 3))
     assert (report().fallbacks, report().open) == ({"out of memory": FAILURES + 1}, False)
+
+
+def test_where_memory_ran_out_stock_has_what_the_swap_held() -> None:
+    held: list[Any] = []
+
+    def large(A: Any, mode: str = "reduced") -> Any:
+        scratch = torch.empty(1000)
+        held.append(weakref.ref(scratch))
+        raise torch.OutOfMemoryError
+
+    def stock(A: Any, mode: str = "reduced") -> Any:
+        held.append(held[0]() is None)
+        return right(A, mode)
+
+    kernels.install([swap(large, stock=stock)])
+    torch.linalg.qr(torch.randn(100, 100))
+    assert held[1:] == [True]
 
 
 def test_a_check_without_memory_is_no_failure() -> None:

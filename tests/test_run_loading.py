@@ -46,6 +46,41 @@ def test_a_path_is_installed_and_taken_off_again(tmp_path: Path) -> None:
     assert kernels.report() == []
 
 
+def test_a_candidate_runs_without_the_programs_autocast(tmp_path: Path) -> None:
+    """As it was judged: of its own ops autocast would make bfloat16."""
+    source = SOFTMAX.replace("shifted.sum(dim, keepdim=True)", "(shifted @ torch.ones(10, 1))")
+    kernels.install(accept(tmp_path, [candidate(source)], [source]))
+    x = torch.randn(32, 10)
+    with torch.autocast("cpu"):
+        found = torch._softmax(x, 1, False)
+        assert torch.is_autocast_enabled("cpu")
+        assert (x @ x.T).dtype == torch.bfloat16
+    torch.testing.assert_close(found, x.double().softmax(1).float())
+    assert kernels.report()[0].hits == 1
+
+
+def test_inside_a_candidate_its_op_is_stock(tmp_path: Path) -> None:
+    source = (
+        "import torch\ndef candidate(x, *how):\n    return torch.cat([torch._softmax(y, *how) for y in x.chunk(4)])\n"
+    )
+    x = torch.randn(32, 10)
+    expected = x.softmax(1)
+    kernels.install(accept(tmp_path, [candidate(source)], [source]))
+    for _ in range(2):
+        torch.testing.assert_close(x.softmax(1), expected)
+    (report,) = kernels.report()
+    assert (report.hits, report.errors, report.open) == (2, 0, False)
+    assert report.fallbacks == {"called by the candidate itself": 8}
+
+
+def test_inputs_on_several_devices_are_no_candidates(tmp_path: Path) -> None:
+    source = "import torch\ndef candidate(a, b):\n    return a * b\n"
+    case = Case((((4, 4),), ((4, 4),)), ("float32", "float32"), (), "tt", False)
+    (swap,) = load(accept(tmp_path, [candidate(source, case, op="mul.Tensor")], [source])).swaps
+    assert swap.decline(torch.ones(4), torch.ones(4)) == ""
+    assert swap.decline(torch.ones(4), torch.ones(4, device="meta")) == "its inputs are on several devices"
+
+
 def test_a_planted_file_loads_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     planted = "open('planted', 'w')\n" + SOFTMAX
     kernels.install(write(tmp_path, [INCLUDED, candidate(planted)], [planted]))
