@@ -92,6 +92,27 @@ def test_what_a_swap_breaks_in_one_parameter_is_named(change: Any, expected: Kin
     assert "1 of 2 parameters (embedding.weight)" in found.text
 
 
+def resting(step: int, moved: float) -> Trained:
+    """A stock run, or one that leaves the parameter that rests in one step as far as `moved` from there."""
+    base = STOCK if moved < 0 else run(SPREAD, hits=1)
+    steps = list(base.steps)
+    first, *others = steps[step].parameters
+    apart = replace(first.apart, update=moved) if first.apart else None
+    steps[step] = replace(steps[step], parameters=(replace(first, update=0.0, apart=apart), *others))
+    return replace(base, steps=tuple(steps))
+
+
+def test_a_step_in_which_a_parameter_rests_says_nothing_of_the_others() -> None:
+    """As at a learning rate of 0, or for an expert that no token came to."""
+    stock, spread = resting(2, -1.0), [resting(2, 0.0)] * 5
+    assert kinds(resting(2, 0.0), stock, spread) == []
+    off = resting(2, 0.0)
+    elsewhere = at(lambda p: replace(p, apart=replace(p.apart, update=0.5)) if p.update else p, off)
+    assert kinds(elsewhere, stock, spread) == ["update"]
+    assert kinds(resting(2, 1e-3), stock, spread) == ["update"]
+    assert kinds(resting(2, 1e-6), stock, spread) == [], "eight roundings of its weight"
+
+
 def test_a_gradient_that_stock_has_not_either_is_not_missing() -> None:
     without = at(lambda p: replace(p, dtype=None, gradient=0.0), STOCK)
     assert kinds(at(lambda p: replace(p, dtype=None, gradient=0.0)), without) == []

@@ -149,7 +149,19 @@ def gradient(ours: Parameter, theirs: Parameter) -> float:
 
 
 def update(ours: Parameter, theirs: Parameter) -> float:
+    """Of a parameter that the stock run leaves where it is, up to roundings: whether it is left there."""
+    if ours.apart and still(theirs):
+        return 0.0 if ours.apart.update <= FORCED * of_weight(theirs) else math.inf
     return fraction(ours.apart.update, theirs.update) if ours.apart else 0.0
+
+
+def still(theirs: Parameter) -> bool:
+    return theirs.update <= of_weight(theirs)
+
+
+def of_weight(theirs: Parameter) -> float:
+    """What ROUNDINGS of a parameter are together."""
+    return ROUNDINGS * EPS.get(theirs.dtype or "", COARSE) * theirs.weight
 
 
 def state(ours: Parameter, theirs: Parameter) -> float:
@@ -199,7 +211,7 @@ def free_apart(stock: Trained, spread: Sequence[Trained], swapped: Trained, free
             findings.append(Finding("loss", text))
             break
     moved = {of: width for of, width in norm_spread([stock, *spread], free).items() if width <= AMPLIFIED}
-    found, least = widest(stock, [swapped], free, update_norm), roundings(stock, free, update)
+    found, least = widest(stock, [swapped], free, update_norm), roundings(stock, free, update_norm)
     outliers = widening([stock, *spread], free, least)
     allowed = {of: limit * outliers[of] for of, limit in limits(moved, least, FREE).items()}
     if over := {of: off for of, off in found.items() if of in allowed and not off <= allowed[of]}:
@@ -268,8 +280,10 @@ def roundings(stock: Trained, steps: Sequence[int], measure: Measure) -> dict[Of
     for k in steps:
         for of, _, theirs in pairs(stock, stock, k):
             unit = ROUNDINGS * EPS.get(theirs.dtype or "", COARSE)
-            # An update is the difference of two weights: it has their roundings.
-            least = unit * (1 + fraction(theirs.weight, theirs.update)) if measure is update else unit
+            least = unit
+            if measure is update_norm or (measure is update and not still(theirs)):
+                # An update is the difference of two weights: it has their roundings.
+                least *= 1 + fraction(theirs.weight, theirs.update)
             found[of] = max(found.get(of, 0.0), least)
     return found
 
