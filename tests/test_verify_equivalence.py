@@ -106,9 +106,11 @@ def test_a_step_in_which_a_parameter_rests_says_nothing_of_the_others() -> None:
     """As at a learning rate of 0, or for an expert that no token came to."""
     stock, spread = resting(2, -1.0), [resting(2, 0.0)] * 5
     assert kinds(resting(2, 0.0), stock, spread) == []
-    off = resting(2, 0.0)
-    elsewhere = at(lambda p: replace(p, apart=replace(p.apart, update=0.5)) if p.update else p, off)
-    assert kinds(elsewhere, stock, spread) == ["update"]
+
+    def astray(p: Parameter) -> Parameter:
+        return replace(p, apart=Apart(0.0, 0.5, 0.0)) if p.update else p
+
+    assert kinds(at(astray, resting(2, 0.0)), stock, spread) == ["update"]
     assert kinds(resting(2, 1e-3), stock, spread) == ["update"]
     assert kinds(resting(2, 1e-6), stock, spread) == [], "eight roundings of its weight"
 
