@@ -20,7 +20,9 @@ from qrprof.planner.gate.records import Verdict
 from qrprof.planner.ledger import opened
 from qrprof.planner.swaps import store
 from qrprof.planner.swaps.publish import swaps_file
+from qrprof.tui import swapping
 from qrprof.tui.cli import run
+from qrprof.tui.ranking import load_ranking
 
 NAME = "_softmax-67c3fc4f"
 
@@ -120,6 +122,11 @@ def test_a_source_that_was_tampered_with_is_neither_shown_nor_accepted(
 
 
 # --- accept
+
+
+def test_of_an_imported_trace_no_command_is_known(root: Path) -> None:
+    assert run(["import", str(Path(__file__).parent / "data" / "own_h200_mlp_eager.json.gz")]) == 0
+    assert swapping.left(by(root), load_ranking(None))[0] == "measure it: qrprof verify SCRIPT"
 
 
 def test_accept_shows_the_source_and_says_what_it_may_do(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
