@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from qrprof.kernels.running.watched import Apart, Machine, Parameter, Served, Step, Swaps, Trained
 from qrprof.planner.verify.equivalence import EPS, FORCED, FREE, equivalence
 from qrprof.planner.verify.records import Kind
+from qrprof.planner.verify.verify import notes
 
 FORCED_STEPS, FREE_STEPS = 3, 4
 NAMES = ("embedding.weight", "head.weight")
@@ -37,8 +38,8 @@ def run(off: float = 0.0, drift: float = 0.0, leads: bool = False, hits: int = 0
         forced = 1 <= k <= FORCED_STEPS and not leads
         moved = drift if k > FORCED_STEPS else 0.0
         parameters = tuple(parameter(off, forced, moved) for _ in NAMES)
-        steps.append(Step(0, 4.0 * (1 + moved), 1, f"generators {k}", hits * k, parameters))
-    served = (Served("linalg_qr", "CPU", hits * len(steps), {}, 0, 0, 0),) if hits else ()
+        steps.append(Step(0, 4.0 * (1 + moved), 1, f"generators {k}", {"qr": hits * k}, parameters))
+    served = (Served("linalg_qr", "CPU", hits * len(steps), {}, 0, 0, 0, "qr"),) if hits else ()
     return Trained((NAMES,), tuple(steps), Swaps(served), 0, Machine("", "", 0, {}))
 
 
@@ -237,8 +238,27 @@ def test_a_program_without_a_seed_for_its_data_is_not_repeatable() -> None:
 
 def test_steps_without_a_swapped_call_prove_nothing() -> None:
     swapped = run(SPREAD, hits=1)
-    idle = replace(swapped, steps=tuple(replace(step, hits=0) for step in swapped.steps))
+    idle = replace(swapped, steps=tuple(replace(step, hits={"qr": 0}) for step in swapped.steps))
     assert kinds(idle) == ["not compared"]
+
+
+def test_a_swap_of_which_no_call_was_compared_is_named() -> None:
+    """The other one's calls fall in each step; those of a refresh each tenth step do not."""
+    swapped = run(SPREAD, hits=1)
+    steps = tuple(replace(step, hits={**step.hits, "soap": 5}) for step in swapped.steps)
+    served = (*swapped.swaps.served, Served("linalg_qr", "CPU", 9, {}, 0, 0, 0, "soap"))
+    found = equivalence(STOCK, MOVED, replace(swapped, steps=steps, swaps=Swaps(served)))
+    assert (found.findings, found.untouched) == ((), ("soap",))
+    (note,) = notes(Swaps(served), found, None)
+    assert note == "no call of soap fell in the steps that begin alike, so nothing is shown of it: give more --steps"
+
+
+def test_a_swap_that_served_nothing_beside_one_that_did_is_named() -> None:
+    idle = Served("linalg_qr", "CPU", 0, {}, 0, 0, 0, "qr")
+    assert list(notes(Swaps((Served("_softmax", "CPU", 3, {}, 0, 0, 0, "mine"), idle)), None, None)) == [
+        "qr served no call"
+    ]
+    assert list(notes(Swaps((idle,)), None, None)) == []
 
 
 def test_a_program_that_ends_after_its_first_step_is_not_compared() -> None:

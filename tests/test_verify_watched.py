@@ -190,11 +190,11 @@ def test_inputs_move_up_down_and_not_at_all() -> None:
 
 @pytest.mark.parametrize("value", [1.5, float("nan"), float("inf")])
 def test_records_are_read_as_they_were_written(tmp_path: Path, value: float) -> None:
-    swaps = Swaps((Served("linalg_qr", "CPU", 3, {"mode": 1}, 3, 0, 0),), ("soap",), ("swap x is off",))
+    swaps = Swaps((Served("linalg_qr", "CPU", 3, {"mode": 1}, 3, 0, 0, "qr"),), ("soap",), ("swap x is off",))
     parameters = (Parameter("float32", value, 0.1, 1.0, Apart(0.0, 0.0, 0.0)), Parameter(None, 0.0, 0.0, 1.0, None))
     made = Trained(
         (("weight", "bias"),),
-        (Step(0, 2.5, 7, "abc", 3, parameters),),
+        (Step(0, 2.5, 7, "abc", {"qr": 3}, parameters),),
         swaps,
         10,
         Machine("a CPU", "", 20, {"torch": "2"}),

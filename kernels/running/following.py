@@ -131,7 +131,7 @@ def stepped(optimizer: Any, seen: Seen, task: Task) -> None:
             loss=sum(float(loss) for loss in seen.losses) if seen.losses else None,
             ns=ended_ns - seen.began_ns,
             random=snapshot.random_hash(),
-            hits=swaps().hits,
+            hits=swaps().by_name,
             parameters=measured(parameters_of(optimizer), before, apart),
         )
     )

@@ -94,7 +94,8 @@ def swaps() -> Swaps:
 
     loaded = swap.loaded()
     served = [
-        Served(one.op, one.key, one.hits, one.fallbacks, one.checked, one.failed, one.errors) for one in swap.report()
+        Served(one.op, one.key, one.hits, one.fallbacks, one.checked, one.failed, one.errors, one.name)
+        for one in swap.report()
     ]
     return Swaps(tuple(served), tuple(entry.name for entry in loaded.adapters), loaded.refused)
 

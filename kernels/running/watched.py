@@ -40,7 +40,7 @@ class Step:
     loss: float | None  # sum of the numbers that backward() was called on; None: there were none
     ns: int  # from the end of the step before, and of our own work there
     random: str  # hash of the state of all random generators after the step
-    hits: int  # calls that swaps have served so far
+    hits: Mapping[str, int]  # calls that each swap has served so far, by name
     parameters: tuple[Parameter, ...]
 
 
@@ -55,6 +55,7 @@ class Served:
     checked: int
     failed: int
     errors: int
+    name: str = ""  # of the swap, or of the adapter
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,14 @@ class Swaps:
     @property
     def hits(self) -> int:
         return sum(one.hits for one in self.served)
+
+    @property
+    def by_name(self) -> dict[str, int]:
+        """Calls that each swap has served: one may stand at several ops."""
+        found: dict[str, int] = {}
+        for one in self.served:
+            found[one.name] = found.get(one.name, 0) + one.hits
+        return found
 
 
 @dataclass(frozen=True)

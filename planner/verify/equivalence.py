@@ -63,7 +63,8 @@ def equivalence(stock: Trained, spread: Sequence[Trained], swapped: Trained) -> 
     if amplified.decides:
         findings += free_apart(stock, spread, swapped, free)
     most = max(widest(stock, [swapped], forced, gradient).values(), default=0.0)
-    return Equivalence(tuple(findings), len(forced), len(free), count, most, amplified)
+    untouched = tuple(name for name, calls in in_forced(swapped, forced).items() if not calls)
+    return Equivalence(tuple(findings), len(forced), len(free), count, most, amplified, untouched)
 
 
 def is_forced(step: Step) -> bool:
@@ -97,9 +98,15 @@ def incomparable(
             f"losses of stock runs differ by {units.share(moved)} in steps that begin alike; give the program's data "
             "a seed",
         )
-    if swapped.swaps.hits and swapped.steps[forced[-1]].hits == swapped.steps[forced[0] - 1].hits:
+    if swapped.swaps.hits and not any(in_forced(swapped, forced).values()):
         return Finding("not compared", f"no swapped call fell in the {len(forced)} compared steps; give more --steps")
     return None
+
+
+def in_forced(swapped: Trained, forced: Sequence[int]) -> dict[str, int]:
+    """Calls in the forced steps, of each swap that served any at all."""
+    before, after = swapped.steps[forced[0] - 1].hits, swapped.steps[forced[-1]].hits
+    return {name: after.get(name, 0) - before.get(name, 0) for name, calls in swapped.swaps.by_name.items() if calls}
 
 
 def unbearable(stock: Trained, spread: Iterable[Trained], forced: Sequence[int]) -> Iterator[str]:

@@ -74,6 +74,7 @@ class Equivalence:
     parameters: int
     gradient: float  # largest distance of a gradient in a forced step, as a fraction of it
     amplified: Amplified | None  # None: there is nothing to compare
+    untouched: tuple[str, ...] = ()  # names of swaps none of whose calls fell in the forced steps
 
 
 @dataclass(frozen=True)

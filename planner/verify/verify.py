@@ -256,7 +256,13 @@ def watched_times(task: Task, name: str, swapped: bool, steps: int, traced: int)
 
 
 def notes(swaps: Swaps, same: Equivalence | None, memory: Memory | None) -> Iterator[str]:
-    yield from swaps.refused if swaps.hits else ()
+    if swaps.hits:
+        yield from swaps.refused
+        yield from (f"{name} served no call" for name, calls in swaps.by_name.items() if name and not calls)
+    yield from (
+        f"no call of {name} fell in the steps that begin alike, so nothing is shown of it: give more --steps"
+        for name in (same.untouched if same else ())
+    )
     if same and same.amplified and not same.amplified.decides:
         yield (
             "the program amplifies rounding: only the steps that begin alike decide"
