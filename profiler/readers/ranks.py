@@ -16,6 +16,7 @@ from qrprof.profiler.readers.export import SQLITE
 from qrprof.profiler.readers.source import Source
 
 HEAD: Final = 4096  # bytes; what is in a file shows in them
+MEMBERS: Final = 65_536  # of an archive: a trace for each rank
 TAR_MAGIC: Final = slice(257, 262)
 METADATA_KEYS: Final = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"')  # one leads a Kineto trace
 REPORTS: Final = (".nsys-rep", ".qdrep")  # Nsight Systems' own format
@@ -96,8 +97,10 @@ def members(path: Path) -> Iterator[tuple[str, Path]]:
             tempfile.TemporaryDirectory(prefix="qrprof-") as folder,
         ):
             unpacked = Path(folder) / "member"
-            for member in iter(archive.next, None):
-                # It would keep them all, and there may be millions.
+            for count, member in enumerate(iter(archive.next, None), 1):
+                if count > MEMBERS:
+                    raise QrprofError(f"{path} holds over {MEMBERS:,} files; unpack it and import the folder")
+                # It would keep them all.
                 archive.members.clear()  # type: ignore[attr-defined]
                 packed = archive.extractfile(member) if member.isfile() and not member.issparse() else None
                 if packed is None:
