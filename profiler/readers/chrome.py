@@ -92,7 +92,8 @@ def event_batches(
         yield batch
         ended = held.startswith(b"]")
     found.listed = ended or (found.bare and not held.strip(SEPARATORS))
-    found.complete = read_tail(chain((held,), chunks), found) if ended else found.listed
+    closed = read_tail(chain((held,), chunks), found)  # all of it: what unpacks to too much is refused
+    found.complete = closed if ended else found.listed
 
 
 def read_chunks(path: Path, size: int, progress: Progress | None = None) -> Generator[bytes, None, None]:
