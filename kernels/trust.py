@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -87,8 +87,7 @@ def kept() -> tuple[Trusted, ...]:
     path = folder / FILE
     try:
         with path.open(encoding="utf-8") as file:
-            for what, found in ((folder, folder.stat()), (path, os.fstat(file.fileno()))):
-                require_private(what, found)
+            require_private(path, file)
             record = json.load(file)
         if record["schema"] != SCHEMA:
             raise QrprofError(f"{path} has schema {record['schema']}, this qrprof reads {SCHEMA}")
@@ -101,12 +100,16 @@ def kept() -> tuple[Trusted, ...]:
         raise QrprofError(f"{path} is damaged; move it away and accept again") from None
 
 
-def require_private(path: Path, found: os.stat_result) -> None:
-    """Raises QrprofError (exit code 3)."""
-    if found.st_uid != os.geteuid():
-        raise QrprofError(f"{path} is owned by another user; move it away and accept again", Exit.REFUSED)
-    if found.st_mode & OTHERS:
-        raise QrprofError(f"others can write {path}; look at it, then `chmod go-w {path}`", Exit.REFUSED)
+def require_private(path: Path, file: IO[Any]) -> None:
+    """That neither the open file nor its folder is another user's, or can be written by one.
+
+    Raises OSError, and QrprofError (exit code 3) where it is not so.
+    """
+    for what, found in ((path.parent, path.parent.stat()), (path, os.fstat(file.fileno()))):
+        if found.st_uid != os.geteuid():
+            raise QrprofError(f"{what} is owned by another user; move it away and accept again", Exit.REFUSED)
+        if found.st_mode & OTHERS:
+            raise QrprofError(f"others can write {what}; look at it, then `chmod go-w {what}`", Exit.REFUSED)
 
 
 @contextmanager

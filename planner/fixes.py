@@ -85,7 +85,7 @@ def fused_optimizer(model: Model, run: RunInfo, peaks: Peaks | None) -> Fix | No
 
 def fused(facts: Facts) -> bool:
     """Whether an optimizer's step calls a fused kernel; of a large model it launches many."""
-    return bool((facts.owners.phase == OPTIMIZER)[starting(facts.host, FUSED_OP)].any())
+    return bool(((facts.owners.phase == OPTIMIZER) & starting(facts.host, FUSED_OP)).any())
 
 
 def left_of(facts: Facts, bytes_moved: int, busy: float, peaks: Peaks | None) -> float | None:

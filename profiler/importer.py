@@ -10,12 +10,12 @@ from typing import Final
 
 from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.events import ANNOTATION, HOST, MARK_PREFIX
-from qrprof.profiler.load import IMPORTED, cache_file
+from qrprof.profiler.load import cache_file
 from qrprof.profiler.read import ranked, read_all
 from qrprof.profiler.readers.chrome import Progress
 from qrprof.profiler.readers.metadata import UNKNOWN_GPU
 from qrprof.profiler.readers.source import Source
-from qrprof.profiler.runinfo import SCHEMA, DeviceInfo, RunInfo
+from qrprof.profiler.runinfo import IMPORTED, SCHEMA, DeviceInfo, RunInfo
 from qrprof.profiler.steps import PROFILER_STEP
 from qrprof.profiler.store import RUN_FILE, make_run_folder, new_run_id, open_store, run_file, write_private
 from qrprof.profiler.trace import Trace, read_cache, write_cache

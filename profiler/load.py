@@ -4,7 +4,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from qrprof.profiler.errors import Exit, QrprofError
 from qrprof.profiler.runinfo import RunInfo, read_run_info
@@ -13,8 +13,6 @@ from qrprof.profiler.trace import Trace, read_cache, write_cache
 
 if TYPE_CHECKING:  # readers are imported once a trace has to be read anew
     from qrprof.profiler.readers.chrome import Progress
-
-IMPORTED: Final = "imported"  # how the step source of an imported run begins
 
 
 def load_run(folder: Path, rank: int = 0, progress: "Progress | None" = None) -> tuple[RunInfo, Trace]:
@@ -29,7 +27,7 @@ def load_run(folder: Path, rank: int = 0, progress: "Progress | None" = None) ->
         raise QrprofError(f"{folder} has no rank {rank}; its ranks: {there}", Exit.USAGE)
     run = read_run_info(record)
     source, cache = folder / run.trace, folder / cache_file(run.rank)
-    imported = run.step_source.startswith(IMPORTED)
+    imported = run.imported
     current = imported or not source.exists() or newer(cache, source)
     trace = read_cache(cache) if current else None
     if trace is None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from qrprof.profiler.errors import QrprofError
 
 SCHEMA = 1
+IMPORTED = "imported"  # how the step source of an imported run begins
 
 
 class Record(BaseModel):
@@ -92,6 +93,11 @@ class RunInfo(Record):
     def unprofiled_ns(self) -> list[int]:
         """Durations of all unprofiled steps, ns."""
         return [ns for block in self.unprofiled for ns in block.durations_ns]
+
+    @property
+    def imported(self) -> bool:
+        """Whether others recorded it: its command is not known."""
+        return self.step_source.startswith(IMPORTED)
 
     def steps_with(self, op: str) -> float:
         """The share of steps that call a linalg op ("aten::linalg_qr"), by what their kinds are called; 1: not told."""

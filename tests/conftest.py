@@ -261,6 +261,14 @@ class Workshop:
 
 
 @pytest.fixture
+def careless() -> Iterator[None]:
+    """A process whose files are open to all, if nothing closes them."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,6 @@ def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(_utils, "_cuda_load_module", found.load)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: found.capability)
     return found
-
-
-@pytest.fixture
-def careless() -> Iterator[None]:
-    before = os.umask(0)
-    yield
-    os.umask(before)
 
 
 @pytest.mark.usefixtures("careless")

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -142,13 +141,6 @@ def open_to_others(*tops: Path) -> list[Path]:
             if top.is_dir():
                 found += open_to_others(*top.iterdir())
     return found
-
-
-@pytest.fixture
-def careless() -> Iterator[None]:
-    before = os.umask(0)
-    yield
-    os.umask(before)
 
 
 @pytest.mark.usefixtures("careless")

@@ -24,7 +24,6 @@ from qrprof.planner.swaps.records import KeptSwap, Proposal, State
 from qrprof.planner.targets import Target
 from qrprof.profiler import units
 from qrprof.profiler.errors import QrprofError
-from qrprof.profiler.load import IMPORTED
 from qrprof.profiler.runinfo import RunInfo, read_run_info
 from qrprof.profiler.store import RUN_FILE, find_run, run_folders
 from qrprof.tui.commands.verdict import why
@@ -254,8 +253,7 @@ def promised(by: Deciding, one: Shown, ranking: Ranking) -> KeptSwap:
 def left(by: Deciding, ranking: Ranking) -> list[str]:
     """What to do next, a sentence each: measure, and the next target of the run's ranking."""
     run = ranking.run
-    imported = run.step_source.startswith(IMPORTED)  # whose command is not known
-    lines = [MEASURE if imported else f"measure it: qrprof verify {clean(shlex.join(run.command))}"]
+    lines = [MEASURE if run.imported else f"measure it: qrprof verify {clean(shlex.join(run.command))}"]
     running = [one.swap for one in looked_up(by.root, store.listed) if one.state == "accepted"]
     target = next_target(ranking, served_keys(running))
     if target is None:

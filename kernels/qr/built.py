@@ -2,14 +2,14 @@
 
 import contextlib
 import hashlib
-import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from qrprof.kernels.trust import require_private
+from qrprof.profiler.errors import QrprofError
 from qrprof.profiler.store import cache_folder, make_private, write_private
 
 FOLDER: Final = "kernels"
@@ -40,22 +40,16 @@ def file_of(text: str, kernel: str, options: Sequence[str]) -> Path:
 
 
 def kept(file: Path) -> Built | None:
-    """None where there is none, or not as it was written, and where another user may have written it."""
+    """None where there is none, or not as it was written, and where another user may have written it: it is code."""
     try:
         with file.open("rb") as source:
-            if not (ours(os.fstat(source.fileno())) and ours(file.parent.stat())):
-                return None
+            require_private(file, source)
             whole = source.read()
-    except OSError:
+    except (OSError, QrprofError):
         return None
     name, found, code = whole[DIGEST:].partition(b"\0")
     right = hashlib.sha256(whole[DIGEST:]).digest() == whole[:DIGEST]
     return (code, name.decode()) if found and right else None
-
-
-def ours(found: os.stat_result) -> bool:
-    """Whether nobody else writes there: a cache may lie in a folder of several users, and this is code."""
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def keep(file: Path, made: Built) -> None:

@@ -23,13 +23,13 @@ def qr(nth: int, result: tuple[Tensor, Tensor], A: Tensor, mode: str = "reduced"
     """Of the matrix at `nth` modulo the batch: R is triangular, Q^T Q = I and Q R = A; without Q, R^T R = A^T A."""
     Q, R = result
     a, r = one(A, nth), one(R, nth)
-    triangular = (r.tril(-1) == 0).all() | ~a.isfinite().all()
+    triangular = (r.tril(-1) == 0).all()
     if mode != "r":
-        return good(A.dtype, a, one(Q, nth), r) & triangular
+        return (good(A.dtype, a, one(Q, nth), r) & triangular) | ~a.isfinite().all()
     lengths = torch.linalg.vector_norm(a, dim=0) + least(A.dtype)
     bound = ORTHOGONAL * rounding(A.dtype, *a.shape) * lengths * lengths[:, None]
-    right: Tensor = ((r.mT @ r - a.mT @ a).abs() <= bound).all() | ~a.isfinite().all()
-    return right & triangular
+    right: Tensor = ((r.mT @ r - a.mT @ a).abs() <= bound).all()
+    return (right & triangular) | ~a.isfinite().all()
 
 
 def geqrf(nth: int, result: tuple[Tensor, Tensor], A: Tensor) -> Tensor:
@@ -37,7 +37,8 @@ def geqrf(nth: int, result: tuple[Tensor, Tensor], A: Tensor) -> Tensor:
     H, tau = result
     h, k = one(H, nth), tau.shape[-1]
     (q,) = stock.orgqr(h[:, :k], one(tau.unsqueeze(-1), nth)[:, 0])
-    return good(A.dtype, one(A, nth), q, h[:k].triu())
+    a = one(A, nth)
+    return good(A.dtype, a, q, h[:k].triu()) | ~a.isfinite().all()
 
 
 def orgqr(nth: int, Q: Tensor, H: Tensor, tau: Tensor) -> Tensor:
@@ -56,7 +57,7 @@ def good(dtype: torch.dtype, a: Tensor, q: Tensor, r: Tensor) -> Tensor:
         factor &= small(a - q @ r[:k], a, dtype, unit)
     identity = torch.eye(k, dtype=q.dtype, device=q.device)
     orthogonal = (q.mT @ q - identity).abs().sum(0) <= ORTHOGONAL * unit
-    return (factor & orthogonal.all()) | ~a.isfinite().all()
+    return factor & orthogonal.all()
 
 
 def small(residual: Tensor, a: Tensor, dtype: torch.dtype, unit: float) -> Tensor:

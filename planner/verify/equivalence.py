@@ -168,7 +168,12 @@ def still(theirs: Parameter) -> bool:
 
 def of_weight(theirs: Parameter) -> float:
     """What ROUNDINGS of a parameter are together."""
-    return ROUNDINGS * EPS.get(theirs.dtype or "", COARSE) * theirs.weight
+    return unit_of(theirs) * theirs.weight
+
+
+def unit_of(theirs: Parameter) -> float:
+    """ROUNDINGS, as a fraction."""
+    return ROUNDINGS * EPS.get(theirs.dtype or "", COARSE)
 
 
 def state(ours: Parameter, theirs: Parameter) -> float:
@@ -286,8 +291,7 @@ def roundings(stock: Trained, steps: Sequence[int], measure: Measure) -> dict[Of
     found: dict[Of, float] = {}
     for k in steps:
         for of, _, theirs in pairs(stock, stock, k):
-            unit = ROUNDINGS * EPS.get(theirs.dtype or "", COARSE)
-            least = unit
+            least = unit_of(theirs)
             if measure is update_norm or (measure is update and not still(theirs)):
                 # An update is the difference of two weights: it has their roundings.
                 least *= 1 + fraction(theirs.weight, theirs.update)
